@@ -1,0 +1,58 @@
+"""The help that teaches: what to type, and what there is to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launcher.config.compose import CONFIG_DIR_VARIABLE, group_options
+
+_TEXT = """\
+Train reinforcement-learning and PyTorch jobs: here, or on a Slurm cluster, with the same command.
+
+usage: python -m launcher [KEY=VALUE ...]          start a run
+       python -m launcher VERB ...                 look after runs; VERB --help says more
+
+first steps
+  python -m launcher                              train cartpole on this machine
+  python -m launcher cluster.nproc_per_node=2     the same on two ranks
+  python -m launcher cluster=a100x2               submit it to Slurm; returns at once
+  python -m launcher cluster=a100x2 cluster.nodes=4 wait=true
+                                                  4 nodes, 8 ranks; follow it to its end
+  python -m launcher task=script library=torchrun task.path=train.py 'task.args=[--epochs, 3]'
+                                                  a script of your own, as torchrun would start it
+  python -m launcher cluster=a100x2 dry_run=true  show what would happen; start nothing
+
+verbs
+  plan [KEY=VALUE ...]       the same as dry_run=true; --json for programs
+  render [KEY=VALUE ...] -o FILE
+                             the job as a script for sbatch
+  status [RUN ...]           what runs, how far it is, how it ended
+  logs RUN                   what rank 0 printed; -f follows, --rank R chooses
+  cancel RUN ...             let a run save and stop
+  RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id.
+
+choices
+{choices}
+
+often used keys
+  seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
+  resume=latest|RUN|FILE     start from a checkpoint
+  cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
+  cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
+  python -m launcher --cfg job   shows all of them
+
+options
+  --config-dir DIR           more tasks, clusters and libraries, from your own directory
+                             ({variable}=DIR does the same for good)
+  --cfg job|hydra|all, --info, --hydra-help, --shell-completion
+                             Hydra's own
+  -h, --help    --version
+
+exit codes: 0 fine, 1 the run failed, 2 a mistake in the command, 3 Slurm refused or is not there, 130 Ctrl-C"""
+
+
+def help_text(config_dirs: Sequence[str]) -> str:
+    """The help, with the choices that the configuration directories offer right now."""
+    options = group_options(config_dirs)
+    choices = "\n".join(f"  {group + '=':<10}{'  '.join(names)}" for group, names in options.items())
+    return _TEXT.format(choices=choices, variable=CONFIG_DIR_VARIABLE)

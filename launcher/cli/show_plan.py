@@ -1,0 +1,90 @@
+"""A plan as text: what a dry run prints."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from launcher.config.units import format_memory, format_time
+from launcher.errors import SchedulerError
+from launcher.plan.command import torchrun_command
+from launcher.plan.plan import Plan, Setting
+from launcher.slurm import commands
+from launcher.slurm.directives import as_header
+
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+
+
+def describe(plan: Plan) -> str:
+    """The whole plan, for a person. Asks the controller, where there is one, whether the job could start."""
+    return "\n".join(
+        [
+            f"run        {plan.run_id}",
+            f"directory  {plan.run_dir}",
+            *_resources(plan),
+            *_slurm(plan),
+            "",
+            "on every node",
+            f"  {_node_command(plan)}",
+            "",
+            "environment of the ranks",
+            *_environment(plan),
+            "",
+            "nothing was started (dry run)",
+        ]
+    )
+
+
+def _resources(plan: Plan) -> Iterator[str]:
+    asked = plan.resources
+    parts = [f"{asked.gpus_per_node} GPUs" if asked.gpus_per_node else "no GPUs"]
+    if asked.cpus_per_node:
+        parts.append(f"{asked.cpus_per_node} CPUs")
+    if asked.memory_mb_per_node:
+        parts.append(format_memory(asked.memory_mb_per_node))
+    yield f"nodes      {asked.nodes} × ({', '.join(parts)})"
+    yield f"ranks      {asked.nodes} × {asked.nproc_per_node} = {asked.world_size} (world size)"
+    if plan.training["task"]["env"]:
+        num_envs = plan.training["num_envs"]
+        yield f"envs       {asked.world_size} × {num_envs} = {asked.world_size * num_envs}"
+        yield f"iterations {plan.training['max_iterations']} in all"
+    if asked.time_s:
+        yield f"time limit {format_time(asked.time_s)}"
+    if plan.resume:
+        yield f"resume     {plan.resume}"
+
+
+def _slurm(plan: Plan) -> Iterator[str]:
+    if plan.scheduler != "slurm":
+        return
+    yield from ("", "sbatch header", *(f"  {line}" for line in as_header(plan.directives)))
+    yield from (f"  {line}" for line in plan.setup)
+    if commands.missing_command() is None:
+        try:
+            said = commands.test_only(plan.directives)
+        except SchedulerError as error:
+            said = str(error)
+        yield from ("", f"Slurm says  {said}")
+
+
+def _node_command(plan: Plan) -> str:
+    several = plan.resources.nodes > 1
+    master = "<first node>" if several else "127.0.0.1"
+    words = torchrun_command(plan, "<node>" if several else 0, master, "<free port>", "<attempt>")
+    return " ".join(word if "<" in word and " " not in word.split("<")[0] else shlex.quote(word) for word in words)
+
+
+def _environment(plan: Plan) -> Iterator[str]:
+    winners = {setting.name: setting for setting in plan.environment}
+    width = max(map(len, winners), default=0)
+    for setting in winners.values():
+        reason = f": {setting.reason}" if setting.reason else ""
+        yield f"  {setting.name:<{width}}  {_shown(setting)}  ({setting.origin}{reason})"
+    yield "  and what only the node knows: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun),"
+    yield "  LAUNCHER_ATTEMPT, LAUNCHER_RESUME, LAUNCHER_STOP_FILE (node agent)"
+
+
+def _shown(setting: Setting) -> str:
+    """The value, unless its name says that it is not for everyone's eyes."""
+    secret = any(mark in setting.name.upper() for mark in _SECRET)
+    return "********" if secret else shlex.quote(setting.value)

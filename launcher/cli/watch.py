@@ -1,0 +1,170 @@
+"""Following a run: rank 0's output, a line of progress at the bottom, the state of its job."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from launcher.errors import LauncherError, SchedulerError
+from launcher.plan.plan import Plan
+from launcher.records.files import last_json_line
+from launcher.records.rundir import RunDir
+from launcher.slurm import commands
+from launcher.slurm.queue import Job
+
+_POLL_S = 0.2
+_ASK_SLURM_S = 2.0
+_VERDICT_S = 20.0
+"""How long a verdict may take to be seen after the job's end: shared file systems show files late."""
+_PLAIN_EVERY_S = 10.0
+"""Seconds between lines of progress where the output is no terminal."""
+
+
+class LogReader:
+    """New output of a rank, over all attempts."""
+
+    def __init__(self, run: RunDir, rank: int = 0) -> None:
+        self._run, self._rank = run, rank
+        self._attempt = -1
+        self._file: BinaryIO | None = None
+
+    def read(self) -> str:
+        """What was printed since the last call."""
+        text = self._read_open()
+        attempts = self._run.attempts()
+        if attempts and attempts[-1].number != self._attempt:
+            with contextlib.suppress(FileNotFoundError):
+                opened = open(attempts[-1].rank_log(self._rank), "rb")  # noqa: SIM115 - stays open between calls
+                text += self._read_open()  # the last words of the attempt before
+                self._file, self._attempt = opened, attempts[-1].number
+                text += self._read_open()
+        return text
+
+    def _read_open(self) -> str:
+        return self._file.read().decode(errors="replace") if self._file else ""
+
+
+class Watcher:
+    """Shows a run on the terminal while it goes on."""
+
+    def __init__(self, run: RunDir, plan: Plan, show_log: bool) -> None:
+        self._run, self._plan = run, plan
+        self._log = LogReader(run) if show_log else None
+        self._live = sys.stdout.isatty()
+        self._shown = ""
+        self._last_plain = time.monotonic()
+        self._began: tuple[float, int] | None = None  # time and iteration of the first progress seen
+
+    def update(self) -> None:
+        """Show what is new."""
+        text = self._log.read() if self._log else ""
+        line = self._progress_line()
+        if self._live:
+            self._draw(text, line)
+        else:
+            sys.stdout.write(text)
+            self._print_now_and_then(line)
+        sys.stdout.flush()
+
+    def say(self, line: str) -> None:
+        """Print a line above the progress."""
+        self._draw(f"{line}\n", self._shown) if self._live else print(line, flush=True)
+
+    def say_stopping(self) -> None:
+        self.say("stopping: the ranks save and end (Ctrl-C again to stop at once)")
+
+    def close(self) -> None:
+        """Leave the last line of progress on the terminal."""
+        if self._live and self._shown:
+            print(flush=True)
+            self._shown = ""
+
+    def _draw(self, text: str, line: str) -> None:
+        if not text and line == self._shown:
+            return
+        width = shutil.get_terminal_size().columns - 1
+        text = f"{text}\n" if text and not text.endswith("\n") else text
+        sys.stdout.write(f"\r\x1b[K{text}{line[:width]}")
+        sys.stdout.flush()
+        self._shown = line
+
+    def _print_now_and_then(self, line: str) -> None:
+        if line and self._log is None and time.monotonic() - self._last_plain > _PLAIN_EVERY_S:
+            self._last_plain = time.monotonic()
+            print(line)
+
+    def _progress_line(self) -> str:
+        metrics = last_json_line(self._run.metrics)
+        if metrics is None or "iteration" not in metrics:
+            return ""
+        total = self._plan.training["max_iterations"] if self._plan.training["task"]["env"] else None
+        return progress_line(metrics, total, self._seconds_left(metrics, total))
+
+    def _seconds_left(self, metrics: Mapping[str, Any], total: int | None) -> float | None:
+        """From the pace since the first progress that was seen; None until there is a pace."""
+        now, iteration = metrics.get("time", 0.0), metrics["iteration"]
+        if self._began is None:
+            self._began = (now, iteration)
+        seconds, iterations = now - self._began[0], iteration - self._began[1]
+        return None if total is None or iterations <= 0 else seconds / iterations * (total - iteration)
+
+
+def progress_line(metrics: Mapping[str, Any], total: int | None, seconds_left: float | None) -> str:
+    """One line for an iteration: how far, how good, how fast, how much longer at most."""
+    parts = [f"iteration {metrics['iteration']}{f'/{total}' if total else ''}"]
+    for key, label in (("return_mean", "return"), ("length_mean", "length")):
+        if isinstance(metrics.get(key), (int, float)):
+            parts.append(f"{label} {metrics[key]:.1f}")
+    if isinstance(metrics.get("fps"), (int, float)):
+        parts.append(f"{metrics['fps']:,.0f} frames/s")
+    if seconds_left is not None:
+        minutes, seconds = divmod(round(seconds_left), 60)
+        parts.append(f"at most {minutes // 60}:{minutes % 60:02}:{seconds:02} left")
+    return " · ".join(parts)
+
+
+def wait_for_job(run: RunDir, plan: Plan, job_id: str) -> None:
+    """Follow a job until it has ended in Slurm and its verdict is there.
+
+    Raises:
+        LauncherError: it ended, and no verdict came.
+        KeyboardInterrupt: the user stops following; the job goes on.
+    """
+    watcher = Watcher(run, plan, show_log=True)
+    try:
+        _follow(run, job_id, watcher)
+    except KeyboardInterrupt:
+        watcher.close()
+        print(f"job {job_id} goes on; stop it with: python -m launcher cancel {run.path}", file=sys.stderr)
+        raise
+    watcher.update()
+    watcher.close()
+
+
+def _follow(run: RunDir, job_id: str, watcher: Watcher) -> None:
+    asked, said, over_since = 0.0, "", None
+    while over_since is None or not run.result.exists():
+        watcher.update()
+        if time.monotonic() - asked > _ASK_SLURM_S:
+            asked = time.monotonic()
+            job = _ask(job_id)
+            if job is not None and job.queued and job.reason != said:
+                said = job.reason
+                watcher.say(f"pending: {said or job.state.lower()}")
+            over_since = (over_since or asked) if job is not None and job.ended else None
+        if over_since is not None and time.monotonic() - over_since > _VERDICT_S and not run.result.exists():
+            watcher.close()
+            raise LauncherError(f"job {job_id} ended without a verdict: see the agents' output in {run.slurm}")
+        time.sleep(_POLL_S)
+
+
+def _ask(job_id: str) -> Job | None:
+    """The job as Slurm sees it; None while the controller does not answer, which is no reason to give up."""
+    try:
+        return commands.jobs([job_id]).get(job_id)
+    except SchedulerError:
+        return None

@@ -1,0 +1,81 @@
+"""What Hydra and OmegaConf complain about, in one line: what is wrong, the nearest names, what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, get_type_hints
+
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from launcher.config.schema import Config
+
+
+def explain(error: Exception) -> str | None:
+    """One line for a failure of composition, or None for an error that is not the user's."""
+    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    if isinstance(error, OverrideParseException):
+        return f"cannot read '{error.override}': write KEY=VALUE, and quote values with blanks or brackets"
+    if isinstance(error, MissingConfigException):
+        return _missing_file(error)
+    if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
+        return unknown_key(str(cause.full_key or cause.key), _siblings(cause))
+    if isinstance(cause, OmegaConfBaseException):
+        return _bad_value(cause)
+    if isinstance(cause, yaml.YAMLError):
+        return f"a configuration file is not valid YAML: {' '.join(str(cause).split())}"
+    return _first_line(error) if isinstance(error, HydraException) else None
+
+
+def unknown_key(key: str, siblings: Iterable[str] = ()) -> str:
+    """The complaint about a key that no configuration has; siblings are keys that stand where it was looked for."""
+    return f"there is no key '{key}'{nearest(key, [*all_keys(), *siblings])}"
+
+
+def _siblings(cause: OmegaConfBaseException) -> list[str]:
+    """The keys beside the missing one, with dots: hyperparameters stand in no schema."""
+    prefix = str(cause.full_key or "").rpartition(".")[0]
+    node = cause.parent_node
+    return [f"{prefix}.{key}" for key in node] if prefix and isinstance(node, DictConfig) else []
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``; did you mean …?`` with the closest of the known names, or nothing."""
+    names = list(known)
+    close = [key for key in names if key.rpartition(".")[2] == name]
+    close += difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
+
+
+def all_keys() -> Iterator[str]:
+    """Every key of the schema, with dots."""
+    yield from _keys_of(Config, "")
+
+
+def _keys_of(schema: Any, prefix: str) -> Iterator[str]:
+    types = get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        yield prefix + field.name
+        if dataclasses.is_dataclass(types[field.name]):
+            yield from _keys_of(types[field.name], f"{prefix}{field.name}.")
+
+
+def _missing_file(error: MissingConfigException) -> str:
+    group, _, name = str(error.missing_cfg_file).rpartition("/")
+    options = GlobalHydra.instance().config_loader().get_group_options(group) if group else []
+    listing = f" (there are: {', '.join(options)})" if options else ""
+    return f"there is no {group or 'configuration'} '{name}'{nearest(name, options)}{listing}"
+
+
+def _bad_value(cause: OmegaConfBaseException) -> str:
+    key = f" for {cause.full_key}" if cause.full_key else ""
+    return f"bad value{key}: {_first_line(cause)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

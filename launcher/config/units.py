@@ -1,0 +1,70 @@
+"""Slurm's notations for time and memory, read and written strictly.
+
+sbatch itself accepts ``--time=-1`` (no limit), reads ``90`` as minutes and ``10:00`` as ten minutes, and refuses
+``1h`` only after a round trip; here every value is checked before anything is submitted, and the message says
+what the notation means.
+"""
+
+from __future__ import annotations
+
+import re
+
+from launcher.errors import UserError
+
+_DAYS = re.compile(r"(?P<days>\d+)-(?P<hours>\d+)(:(?P<minutes>\d+)(:(?P<seconds>\d+))?)?", re.ASCII)
+_CLOCK = re.compile(r"((?P<hours>\d+):(?=\d+:))?(?P<minutes>\d+)(:(?P<seconds>\d+))?", re.ASCII)
+_TIME_HELP = "use minutes (90), hours:minutes:seconds (1:30:00) or days-hours:minutes (2-12:00)"
+
+_MEMORY = re.compile(r"(?P<amount>\d+)(?P<unit>[KMGT]?)B?", re.ASCII | re.IGNORECASE)
+_KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
+_MEMORY_HELP = "use a whole number and a unit (512M, 16G, 1T)"
+
+
+def parse_time(text: str) -> int:
+    """Seconds in one of Slurm's six notations of a time limit.
+
+    ``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S`` (sbatch(1), --time).
+
+    Raises:
+        UserError: the text is none of them, or the time is zero.
+    """
+    match = _DAYS.fullmatch(text.strip()) or _CLOCK.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"'{text}' is not a time: {_TIME_HELP}")
+    part = {name: int(value or 0) for name, value in match.groupdict().items()}
+    seconds = ((part.get("days", 0) * 24 + part["hours"]) * 60 + part["minutes"]) * 60 + part["seconds"]
+    if seconds == 0:
+        raise UserError(f"a time of '{text}' is no time at all: {_TIME_HELP}")
+    return seconds
+
+
+def format_time(seconds: int) -> str:
+    """Seconds as Slurm's ``H:M:S`` or ``D-H:M:S``; :func:`parse_time` reads it back unchanged."""
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    clock = f"{hour:02}:{minute:02}:{second:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def parse_memory(text: str) -> int:
+    """Mebibytes in Slurm's notation of memory; a number without a unit is mebibytes, K is rounded up.
+
+    Raises:
+        UserError: the text is no such amount (``0.5G`` is refused by sbatch too), or it is zero.
+    """
+    match = _MEMORY.fullmatch(text.strip())
+    if match is None:
+        raise UserError(f"'{text}' is not an amount of memory: {_MEMORY_HELP}")
+    mebibytes = -(-int(match["amount"]) * _KIB[match["unit"].upper() or "M"] // 1024)
+    if mebibytes == 0:
+        raise UserError(f"'{text}' of memory is none at all: {_MEMORY_HELP}")
+    return mebibytes
+
+
+def format_memory(mebibytes: int) -> str:
+    """Mebibytes in the largest unit that says it exactly; :func:`parse_memory` reads it back unchanged."""
+    for unit, size in (("T", 1024**2), ("G", 1024)):
+        if mebibytes % size == 0:
+            return f"{mebibytes // size}{unit}"
+    return f"{mebibytes}M"

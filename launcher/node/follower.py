@@ -1,0 +1,58 @@
+"""Any node but the first: finds node 0, starts when told, reports, ends when told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from launcher.node import control
+from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
+from launcher.node.ranks import Start
+
+
+class Follower(Member):
+    """The agent of a node that is not the first."""
+
+    _channel: control.Channel | None = None
+
+    async def serve(self) -> int:
+        """Do this node's part to its end; returns the exit code that node 0 decided."""
+        self.background(self._join())
+        return await self._until_done()
+
+    async def _join(self) -> None:
+        leader, seconds = self.place.hosts[0], self.plan.budgets.rendezvous_s
+        joining = control.connect(leader, self.place.start_id, self.run.secret.read_text(), self.place.node)
+        try:
+            self._channel = await asyncio.wait_for(joining, seconds)
+        except asyncio.TimeoutError:
+            say(self.place, f"no agent came on {leader} (node 0) within {seconds:.0f} s")
+            self.inbox.put_nowait(Event("done", 0, {"code": 1}))
+        else:
+            await self.read_from(0, self._channel)
+
+    async def _until_done(self) -> int:
+        while True:
+            event = await self.next_event(None)
+            assert event is not None
+            if event.kind == "done":
+                return int(event.body["code"])
+            if event.kind == "gone":
+                return await self._abandoned()
+            self._react(event)
+
+    def _react(self, event: Event) -> None:
+        if event.kind == "start":
+            self.start_ranks(Start(**event.body))
+        elif event.kind == "stop":
+            self.stop_ranks(event.body["grace_s"])
+        elif self._channel is not None:
+            self._channel.send({"kind": event.kind, "body": event.body})
+        elif event.kind == "request":  # nothing runs yet that had to be stopped
+            self.inbox.put_nowait(Event("done", 0, {"code": TERMINATED}))
+
+    async def _abandoned(self) -> int:
+        """Without node 0 there is no training: end the ranks rather than leave them to their time-outs."""
+        say(self.place, f"lost contact with {self.place.hosts[0]} (node 0)")
+        if self.ranks is not None:
+            await self.ranks.stop(FAILURE_GRACE_S)
+        return 1

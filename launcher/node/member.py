@@ -1,0 +1,88 @@
+"""What the agent of every node does: take events in, run its own ranks, stop them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.node import control
+from launcher.node.place import Place
+from launcher.node.ranks import Ranks, Start
+from launcher.plan.plan import Plan
+from launcher.records.rundir import RunDir
+
+FAILURE_GRACE_S = 5.0
+"""For ranks that are stopped because another one failed: they wait for it in a collective and cannot save."""
+TERMINATED = 143
+"""Exit code of an agent that was asked to stop: 128 + SIGTERM, as a shell has it."""
+_REQUESTS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR2: "time_limit"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that node 0, or another node, has to react to."""
+
+    kind: str
+    """``joined``, ``start``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
+    node: int = 0
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+class Member:
+    """What every agent does: receive events, run its own ranks, stop them."""
+
+    def __init__(self, plan: Plan, run: RunDir, place: Place) -> None:
+        self.plan, self.run, self.place = plan, run, place
+        self.inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self.ranks: Ranks | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def listen_to_signals(self) -> None:
+        """Slurm's and the terminal's wishes become events."""
+        loop = asyncio.get_running_loop()
+        for number, request in _REQUESTS.items():
+            event = Event("request", self.place.node, {"request": request})
+            loop.add_signal_handler(number, self.inbox.put_nowait, event)
+        loop.add_signal_handler(signal.SIGHUP, lambda: None)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run beside the events until it ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def start_ranks(self, start: Start) -> None:
+        self.ranks = Ranks(self.plan, self.place.node, self.place.host, start)
+        self.background(self._run_ranks(self.ranks))
+
+    async def _run_ranks(self, ranks: Ranks) -> None:
+        report = await ranks.run()
+        self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
+
+    def stop_ranks(self, grace_s: float) -> None:
+        if self.ranks is not None:
+            self.background(self.ranks.stop(grace_s))
+
+    async def next_event(self, deadline: float | None) -> Event | None:
+        """The next event, or None when the deadline (of the loop's clock) has passed."""
+        left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            return await asyncio.wait_for(self.inbox.get(), left)
+        except asyncio.TimeoutError:
+            return None
+
+    async def read_from(self, node: int, channel: control.Channel) -> None:
+        """Turn what a node says into events, until it is gone."""
+        while (message := await channel.receive()) is not None:
+            self.inbox.put_nowait(Event(message["kind"], node, message.get("body", {})))
+        self.inbox.put_nowait(Event("gone", node))
+
+
+def say(place: Place, text: str) -> None:
+    """One line to whoever reads this node's output."""
+    print(f"[launcher] node {place.node} ({place.host}, pid {os.getpid()}): {text}", flush=True)

@@ -1,0 +1,190 @@
+"""The ranks of one node: started through torchrun, watched until the last one's end, stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.node import processes
+from launcher.node.traceback_text import last_error
+from launcher.plan.command import torchrun_command
+from launcher.plan.plan import Plan
+from launcher.records.files import read_json, tail
+from launcher.records.rundir import Attempt, RunDir
+
+_LOOK_S = 0.05
+"""How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
+_TORCHRUN_S = 3.0
+"""How long torchrun may take to notice that all its ranks are gone."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank that did not end well."""
+
+    rank: int
+    host: str
+    exit_code: int
+    """Negative for a signal, as in Python's subprocess."""
+    ended: float
+    """Seconds since the epoch, to the millisecond: tells the first failure from those it caused."""
+    message: str
+    log: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """How the ranks of a node ended."""
+
+    node: int
+    code: int
+    """torchrun's exit code."""
+    failures: tuple[Failure, ...] = ()
+    message: str = ""
+    """Why torchrun itself failed, when no rank did."""
+
+    def to_message(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_message(data: Mapping[str, Any]) -> Report:
+        failures = tuple(Failure(**failure) for failure in data["failures"])
+        return Report(data["node"], data["code"], failures, data["message"])
+
+
+@dataclass(frozen=True)
+class Start:
+    """What node 0 announces and every node starts its ranks with."""
+
+    attempt: str
+    """The attempt's directory."""
+    master_addr: str
+    master_port: int
+    resume: str
+    """The checkpoint to start from, or empty."""
+
+
+class Ranks:
+    """torchrun and its ranks on this node."""
+
+    def __init__(self, plan: Plan, node: int, host: str, start: Start) -> None:
+        self._plan, self._node, self._host, self._start = plan, node, host, start
+        self._run = RunDir(Path(plan.run_dir))
+        self._attempt = Attempt(Path(start.attempt))
+        self._pids: dict[int, int] = {}  # by local rank
+        self._ended: dict[int, float] = {}  # by local rank
+        self._stopping = False
+        self._torchrun: subprocess.Popen[bytes] | None = None
+
+    async def run(self) -> Report:
+        """Start the ranks, and wait until they have ended; a stop makes that happen."""
+        try:
+            self._torchrun = self._spawn()
+        except OSError as error:
+            return Report(self._node, 127, message=f"cannot start {self._plan.python}: {error.strerror}")
+        watching = asyncio.create_task(self._watch(self._torchrun.pid))
+        try:
+            await processes.ended(self._torchrun.pid)
+        finally:
+            watching.cancel()
+        return self._report(self._torchrun.wait())
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask the ranks to end, with SIGTERM; kill what is left after the grace. A second call kills at once."""
+        if self._torchrun is None or self._torchrun.poll() is not None:
+            return
+        grace_s, self._stopping = (0.0 if self._stopping else grace_s), True
+        pids = list(self._pids.values()) or [self._torchrun.pid]
+        processes.kill(pids, signal.SIGTERM if grace_s else signal.SIGKILL)
+        if await self._ends_within(pids, grace_s):
+            return
+        processes.kill_groups(self._pids.values(), signal.SIGKILL)
+        await self._ends_within(pids, _TORCHRUN_S)
+        processes.kill([self._torchrun.pid], signal.SIGKILL)
+
+    async def _ends_within(self, pids: list[int], seconds: float) -> bool:
+        """True when the ranks and then torchrun end by themselves."""
+        assert self._torchrun is not None
+        try:
+            await asyncio.wait_for(asyncio.gather(*map(processes.ended, pids)), seconds)
+            await asyncio.wait_for(processes.ended(self._torchrun.pid), _TORCHRUN_S)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        start, attempt = self._start, self._attempt
+        logs = str(attempt.path / f"torchrun-{self._node}")
+        command = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
+        environment = {**os.environ, **self._plan.values(), **self._contract()}
+        with open(attempt.node_log(self._node), "ab") as log:
+            return subprocess.Popen(
+                command, cwd=self._plan.workdir, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    def _contract(self) -> dict[str, str]:
+        """What a rank sees besides the plan's environment, and what only the node knows."""
+        attempt = self._attempt
+        inherited = os.environ.get("PYTHONPATH")
+        code = str(self._run.code)
+        return {
+            "LAUNCHER_ATTEMPT": str(attempt.number),
+            "LAUNCHER_RESUME": self._start.resume,
+            "LAUNCHER_STOP_FILE": str(attempt.stop_file),
+            "LAUNCHER_LOG_DIR": str(attempt.path),
+            "LAUNCHER_TORCHRUN_OUTCOME": str(attempt.outcome(self._node)),
+            "LAUNCHER_HOST": self._host,
+            "PYTHONPATH": ":".join(dict.fromkeys([code, *(inherited.split(":") if inherited else [])])),
+        }
+
+    async def _watch(self, torchrun: int) -> None:
+        """Learn the ranks' processes, and the moment when each of them ends."""
+        watchers: list[asyncio.Task[None]] = []
+        try:
+            while len(self._pids) < self._plan.resources.nproc_per_node:
+                await asyncio.sleep(_LOOK_S)
+                for local_rank, pid in _find_ranks(torchrun, self._pids):
+                    self._pids[local_rank] = pid
+                    watchers.append(asyncio.create_task(self._note_end(local_rank, pid)))
+            await asyncio.gather(*watchers)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+
+    async def _note_end(self, local_rank: int, pid: int) -> None:
+        self._ended[local_rank] = await processes.ended(pid)
+
+    def _report(self, code: int) -> Report:
+        outcome = read_json(self._attempt.outcome(self._node)) or {}
+        failures = tuple(map(self._failure, outcome.get("failures", [])))
+        message = "" if failures or code == 0 else outcome.get("message") or self._last_words()
+        return Report(self._node, code, failures, message)
+
+    def _failure(self, entry: Mapping[str, Any]) -> Failure:
+        log = self._attempt.rank_log(entry["rank"])
+        return Failure(
+            rank=entry["rank"],
+            host=self._host,
+            exit_code=entry["exit_code"],
+            ended=self._ended.get(entry["local_rank"], float(entry["time"])),
+            message=last_error(tail(log).decode(errors="replace")) or entry["message"],
+            log=str(log),
+        )
+
+    def _last_words(self) -> str:
+        lines = tail(self._attempt.node_log(self._node)).decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+def _find_ranks(torchrun: int, known: Mapping[int, int]) -> list[tuple[int, int]]:
+    """New ranks among torchrun's children, as (local rank, process)."""
+    new = (pid for pid in processes.children(torchrun) if pid not in known.values())
+    ranks = ((processes.environment(pid).get("LOCAL_RANK", ""), pid) for pid in new)
+    return [(int(local_rank), pid) for local_rank, pid in ranks if local_rank.isdigit()]

@@ -1,0 +1,97 @@
+"""From what the nodes reported to the verdict: pure functions."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.node.ranks import Failure, Report
+from launcher.plan.plan import Plan
+from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
+
+
+@dataclass
+class Findings:
+    """What node 0 knows at the end of an attempt."""
+
+    reports: dict[int, Report] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    """Hosts that were there and went silent, the first one first."""
+    missing: list[str] = field(default_factory=list)
+    """Hosts that never came."""
+    stopped_by: str = ""
+    """``interrupted``, ``terminated`` or ``time_limit``: the request that came first, before any failure."""
+    problem: str = ""
+    """Why the attempt could not start."""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.lost or self.missing or self.problem or any(report.code for report in self.reports.values()))
+
+
+def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts: int, seconds: float) -> Result:
+    """One cause: the request to stop, else the first thing that went wrong, else how the training ended by itself.
+
+    `training` is what rank 0 last said of it; empty for scripts that say nothing.
+    """
+    facts: dict[str, Any] = {
+        "iteration": training.get("iteration"),
+        "world_size": training.get("world_size", plan.resources.world_size),
+        "ranks_in_sync": training.get("ranks_in_sync"),
+        "metrics": training.get("metrics", {}),
+        "attempts": attempts,
+        "seconds": round(seconds, 1),
+    }
+    if findings.stopped_by:
+        return Result(STOPPED, findings.stopped_by, hint=_resume_hint(plan, training), **facts)
+    if findings.failed:
+        return _failed(findings, facts)
+    return Result(COMPLETED, training.get("reason") or "finished", **facts)
+
+
+def _failed(findings: Findings, facts: dict[str, Any]) -> Result:
+    if findings.problem:
+        return Result(FAILED, "launch", findings.problem, **facts)
+    if findings.missing:
+        hosts = ", ".join(findings.missing)
+        return Result(
+            FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=_MISSING, **facts
+        )
+    if first := first_failure(list(findings.reports.values())):
+        return _crash(first, facts)
+    if findings.lost:
+        return Result(FAILED, "node_lost", f"lost contact with {findings.lost[0]}", host=findings.lost[0], **facts)
+    broken = next(report for report in findings.reports.values() if report.code)
+    return Result(FAILED, "launch", broken.message, exit_code=broken.code, hint=_LAUNCH, **facts)
+
+
+def first_failure(reports: Sequence[Report]) -> Failure | None:
+    """The failure that came first: the others are its victims, or were ended because of it."""
+    failures = [failure for report in reports for failure in report.failures]
+    return min(failures, key=lambda failure: failure.ended, default=None)
+
+
+def _crash(first: Failure, facts: dict[str, Any]) -> Result:
+    killed = first.exit_code < 0
+    return Result(
+        FAILED,
+        "ranks_out_of_sync" if facts["ranks_in_sync"] is False else "crash",
+        first.message,
+        rank=first.rank,
+        host=first.host,
+        exit_code=None if killed else first.exit_code,
+        signal=signal.Signals(-first.exit_code).name if killed else None,
+        log=first.log,
+        hint=f"the traceback is in {first.log}" if first.message else f"the end of its output is in {first.log}",
+        **facts,
+    )
+
+
+def _resume_hint(plan: Plan, training: Mapping[str, Any]) -> str:
+    return f"go on with resume={plan.run_id}" if training.get("iteration") else ""
+
+
+_MISSING = "is the node up, can it read the run directory and reach the first node? its agent's output is in slurm/"
+_LAUNCH = "torchrun itself failed before any rank did; see node-*.log of the attempt"

@@ -1,0 +1,162 @@
+"""From a configuration to a plan: a pure function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from launcher.config.schema import Cluster, Config, GpuRequest, Scheduler, Task
+from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.plan.environment import layers
+from launcher.plan.plan import Budgets, Plan, Resources
+
+
+@dataclass(frozen=True)
+class Here:
+    """What the plan needs to know of the place and moment of the submission."""
+
+    run_id: str
+    runs_dir: Path
+    """Absolute."""
+    workdir: Path
+    """Absolute: relative paths of the configuration start here."""
+    python: str
+    """The interpreter that submits."""
+    resume: str = ""
+    """The checkpoint that ``resume=`` was found to mean."""
+
+
+def build(config: Config, here: Here) -> Plan:
+    """The plan of a validated configuration."""
+    resources = resources_of(config.cluster)
+    run_dir = here.runs_dir / here.run_id
+    python = config.cluster.python or here.python
+    slurm = config.cluster.scheduler is Scheduler.slurm
+    name = config.name or f"{config.task.name}-{config.library.name}"
+    return Plan(
+        run_id=here.run_id,
+        run_dir=str(run_dir),
+        name=name,
+        scheduler=config.cluster.scheduler.value,
+        workdir=str(here.workdir),
+        python=python,
+        entry=tuple(_entry(config, python, here.workdir)),
+        resources=resources,
+        budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
+        environment=layers(config, run_dir, resources),
+        directives=directives_of(config.cluster, resources, name) if slurm else {},
+        setup=tuple(_setup(config.cluster)),
+        srun_args=tuple(config.cluster.srun_args),
+        resume=here.resume,
+        console=config.library.console.value,
+        training=_training(config),
+    )
+
+
+def resources_of(cluster: Cluster) -> Resources:
+    """What a cluster profile amounts to: one rank per GPU unless it says otherwise, each with its share of the node."""
+    nproc = cluster.nproc_per_node or max(1, cluster.gpus_per_node)
+    return Resources(
+        nodes=cluster.nodes,
+        nproc_per_node=nproc,
+        gpus_per_node=cluster.gpus_per_node,
+        cpus_per_node=None if cluster.cpus_per_gpu is None else cluster.cpus_per_gpu * nproc,
+        memory_mb_per_node=None if cluster.mem_per_gpu is None else parse_memory(cluster.mem_per_gpu) * nproc,
+        time_s=None if cluster.time is None else parse_time(cluster.time),
+    )
+
+
+def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str, Any]:
+    """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides."""
+    chosen = {
+        "job-name": name,
+        "nodes": resources.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": resources.cpus_per_node,
+        "mem": None if resources.memory_mb_per_node is None else format_memory(resources.memory_mb_per_node),
+        "time": None if resources.time_s is None else format_time(resources.time_s),
+        "signal": f"USR2@{_signal_lead(cluster, resources)}",
+        "requeue": True,
+        "open-mode": "append",
+        **dict(_gpus(cluster)),
+        **{key: getattr(cluster, key) for key in _PASSED_ON},
+        **cluster.extra_directives,
+    }
+    absent = (None, False)
+    return {key: value for key, value in chosen.items() if value not in absent and key not in cluster.skip_directives}
+
+
+_PASSED_ON = ("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude", "dependency")
+
+
+def _gpus(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    if cluster.gpus_per_node:
+        kind = f"{cluster.gpu_type}:" if cluster.gpu_type else ""
+        if cluster.gpu_request is GpuRequest.gres:
+            yield "gres", f"gpu:{kind}{cluster.gpus_per_node}"
+        else:
+            yield "gpus-per-node", f"{kind}{cluster.gpus_per_node}"
+
+
+def _signal_lead(cluster: Cluster, resources: Resources) -> int:
+    """At most half of a short time limit: a lead longer than the limit would warn at the start."""
+    return cluster.signal_lead if resources.time_s is None else min(cluster.signal_lead, resources.time_s // 2)
+
+
+def _setup(cluster: Cluster) -> Iterator[str]:
+    if cluster.modules:
+        yield f"module load {' '.join(cluster.modules)}"
+    yield from cluster.setup
+
+
+def _entry(config: Config, python: str, workdir: Path) -> Iterator[str]:
+    task = config.task
+    arguments = map(_as_word, task.args)
+    if config.library.module is not None:
+        yield from (python, "-u", "-m", config.library.module)
+    elif task.module is not None:
+        yield from (python, "-u", "-m", task.module, *arguments)
+    else:
+        yield from (*_interpreter(task, python), str(_script(task, workdir)), *arguments)
+
+
+def _script(task: Task, workdir: Path) -> Path:
+    return workdir / os.path.expanduser(task.path or "")
+
+
+def _interpreter(task: Task, python: str) -> tuple[str, ...]:
+    """A script that is no Python is its own command."""
+    return (python, "-u") if (task.path or "").endswith(".py") else ()
+
+
+def _as_word(value: Any) -> str:
+    """A value of the configuration as one word of a command line, spelled as YAML does."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _training(config: Config) -> dict[str, Any]:
+    """What the ranks need, with defaults filled in: they read JSON and know nothing of Hydra."""
+    return {
+        "task": _plain(asdict(config.task)),
+        "library": config.library.name,
+        "agent": _plain(config.agent),
+        "device": config.cluster.device.value,
+        "seed": config.seed,
+        "max_iterations": config.max_iterations or config.task.max_iterations,
+        "num_envs": config.num_envs or config.task.num_envs,
+        "checkpoint": asdict(config.checkpoint),
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else value

@@ -1,0 +1,1 @@
+"""The run directory and the truth about a run. Standard library only."""

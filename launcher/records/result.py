@@ -1,0 +1,71 @@
+"""The verdict on a run: ``result.json``, and the line that says it to a person."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.records.files import read_json, write_json
+
+COMPLETED, FAILED, STOPPED = "completed", "failed", "stopped"
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. Names are part of the public contract."""
+
+    outcome: str
+    """``completed``, ``failed`` or ``stopped``."""
+    cause: str
+    """``solved``, ``max_iterations``, ``finished``; ``crash``, ``ranks_out_of_sync``, ``node_lost``,
+    ``rendezvous``, ``launch``; ``interrupted``, ``terminated``, ``time_limit``."""
+    message: str = ""
+    """What happened, in words: the last line of the traceback, the missing hosts."""
+    rank: int | None = None
+    """The first rank that failed."""
+    host: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    iteration: int | None = None
+    """Iterations that were done."""
+    world_size: int | None = None
+    attempts: int = 1
+    ranks_in_sync: bool | None = None
+    """Whether the parameters of all ranks were equal at the last checkpoint; None where nobody compared."""
+    metrics: dict[str, Any] = field(default_factory=dict)
+    hint: str = ""
+    log: str | None = None
+    """The log of the first rank that failed."""
+    seconds: float = 0.0
+    """From the start of the attempt to its end."""
+
+    def write(self, path: Path) -> None:
+        write_json(path, asdict(self))
+
+    def line(self) -> str:
+        """One line: outcome, cause, who and where, how far."""
+        parts = [f"{self.outcome}: {self._what()}", *self._progress()]
+        return " · ".join(part for part in parts if part)
+
+    def _what(self) -> str:
+        if self.rank is None:
+            return f"{self.cause.replace('_', ' ')}{f' ({self.message})' if self.message else ''}"
+        end = f"was killed by {self.signal}" if self.signal else f"exited with code {self.exit_code}"
+        return f"rank {self.rank} on {self.host} {end}{f' ({self.message})' if self.message else ''}"
+
+    def _progress(self) -> list[str]:
+        found = [f"iteration {self.iteration}" if self.iteration is not None else ""]
+        for key, label in (("return_mean", "return"), ("length_mean", "episode length")):
+            if (value := self.metrics.get(key)) is not None:
+                found.append(f"{label} {value:.1f}")
+        return [*found, f"{self.seconds:.0f} s"]
+
+
+def read_result(path: Path) -> Result | None:
+    """The verdict of a run that has ended, or None."""
+    record = read_json(path)
+    if record is None:
+        return None
+    known = {name: value for name, value in record.items() if name in Result.__dataclass_fields__}
+    return Result(**known)

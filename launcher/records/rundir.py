@@ -1,0 +1,195 @@
+"""The directory of a run: what stands where, how it is made, how a run is found by what a person types."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from launcher.errors import UserError
+from launcher.records.files import Record, read_json
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a run: its own directory, so that no attempt overwrites what another one left."""
+
+    path: Path
+
+    @property
+    def number(self) -> int:
+        return int(self.path.name)
+
+    @property
+    def rendezvous(self) -> Path:
+        """Who takes part: job, hosts, master, time of the start."""
+        return self.path / "rendezvous.json"
+
+    @property
+    def events(self) -> Path:
+        """What the agents did and saw, from node 0."""
+        return self.path / "events.jsonl"
+
+    @property
+    def training(self) -> Path:
+        """What rank 0 last said of the training: iteration, metrics, whether the ranks agree."""
+        return self.path / "training.json"
+
+    @property
+    def stop_file(self) -> Path:
+        """Exists when the ranks are asked to stop."""
+        return self.path / "stop"
+
+    def rank_log(self, rank: int) -> Path:
+        """All that a rank printed, both streams in order; by global rank."""
+        return self.path / f"rank-{rank}.log"
+
+    def node_log(self, node: int) -> Path:
+        """All that torchrun printed on a node."""
+        return self.path / f"node-{node}.log"
+
+    def outcome(self, node: int) -> Path:
+        """How torchrun ended on a node, with every failed rank."""
+        return self.path / f"node-{node}.json"
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """``runs/<run id>/``: one for all ranks and all attempts of a run."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def submission(self) -> Path:
+        """How the run was started: the job id, or the process on this machine."""
+        return self.path / "submission.json"
+
+    @property
+    def secret(self) -> Path:
+        """What the node agents of this run know each other by."""
+        return self.path / "secret"
+
+    @property
+    def code(self) -> Path:
+        """The one directory that is put on the nodes' PYTHONPATH; holds this package."""
+        return self.path / "code"
+
+    @property
+    def slurm(self) -> Path:
+        """submitit's files, and what the agents printed."""
+        return self.path / "slurm"
+
+    @property
+    def agent_log(self) -> Path:
+        """What the agent of a local run printed."""
+        return self.path / "agent.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def result(self) -> Path:
+        """The verdict; exists once the run has ended."""
+        return self.path / "result.json"
+
+    def attempts(self) -> list[Attempt]:
+        """All attempts, the oldest first."""
+        directories = (path for path in (self.path / "attempts").glob("[0-9]*") if path.name.isdigit())
+        return sorted(map(Attempt, directories), key=lambda attempt: attempt.number)
+
+    def claim_attempt(self) -> Attempt:
+        """Make the directory of the next attempt; two claimants never get the same one."""
+        while True:
+            number = max((attempt.number for attempt in self.attempts()), default=-1) + 1
+            path = self.path / "attempts" / f"{number:03}"
+            try:
+                path.mkdir(parents=True)
+                return Attempt(path)
+            except FileExistsError:
+                continue
+
+    def submitted(self) -> Record:
+        """The record of the submission; empty while there is none."""
+        return read_json(self.submission) or {}
+
+
+def new_run_id(task: str, library: str, now: datetime) -> str:
+    """``20261129-181502-cartpole-rsl_rl-3fa9``: sorts by time, is told apart from others of the same second."""
+    return f"{now:%Y%m%d-%H%M%S}-{task}-{library}-{secrets.token_hex(2)}"
+
+
+def create(runs_dir: Path, run_id: str) -> RunDir:
+    """Make the directory of a new run, readable by its owner only, with its secret and this package in it.
+
+    Raises:
+        UserError: `runs_dir` cannot be written.
+    """
+    run = RunDir(runs_dir / run_id)
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        run.path.mkdir(mode=0o700)
+        _fill(run)
+    except OSError as error:
+        raise UserError(
+            f"cannot write runs_dir '{runs_dir}': {error.strerror}; choose another with runs_dir=DIR"
+        ) from error
+    return run
+
+
+def _fill(run: RunDir) -> None:
+    for directory in (run.code, run.checkpoints):
+        directory.mkdir()
+    (run.code / "launcher").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
+    with open(os.open(run.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def all_runs(runs_dir: Path) -> list[RunDir]:
+    """The runs of a directory, the oldest first."""
+    return [RunDir(path.parent) for path in sorted(runs_dir.glob("*/plan.json"))]
+
+
+def find(runs_dir: Path, text: str) -> RunDir:
+    """The run that a person means by its id, a unique beginning of it, its directory, or its job's id.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    if (Path(text) / "plan.json").is_file():
+        return RunDir(Path(text).resolve())
+    matches = list(_matches(runs_dir, text))
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UserError(f"'{text}' could be {', '.join(run.run_id for run in matches)}: write more of the run's id")
+    raise UserError(f"there is no run '{text}' in '{runs_dir}'; `python -m launcher status` lists them")
+
+
+def _matches(runs_dir: Path, text: str) -> Iterator[RunDir]:
+    runs = all_runs(runs_dir)
+    exact = [run for run in runs if text in (run.run_id, str(run.submitted().get("job_id")))]
+    yield from exact or (run for run in runs if text and run.run_id.startswith(text))

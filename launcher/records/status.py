@@ -1,0 +1,101 @@
+"""What is known of a run at this moment, from its records and from what Slurm says of its job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.records.files import last_json_line, read_json
+from launcher.records.result import read_result
+from launcher.records.rundir import RunDir
+from launcher.slurm.queue import Job
+
+PENDING, RUNNING, LOST, UNKNOWN = "pending", "running", "lost", "unknown"
+"""Beside the three outcomes. Lost: it no longer runs, and left no verdict."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run, for a table or for a program."""
+
+    run_id: str
+    run_dir: str
+    state: str
+    detail: str
+    """The cause of an end, the reason of a wait."""
+    where: str
+    """The job's id, or the machine of a local run."""
+    nodes: str
+    iteration: int | None
+    max_iterations: int | None
+    return_mean: float | None
+    fps: float | None
+    attempts: int
+
+    @property
+    def active(self) -> bool:
+        return self.state in (PENDING, RUNNING)
+
+
+def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
+    """The status of a run; `jobs` is what Slurm knows, by job id, or None where it cannot be asked."""
+    submission, plan = run.submitted(), read_json(run.plan) or {}
+    state, detail = _state(run, submission, jobs)
+    metrics = last_json_line(run.metrics) or {}
+    job = (jobs or {}).get(str(submission.get("job_id")))
+    return Status(
+        run_id=run.run_id,
+        run_dir=str(run.path),
+        state=state,
+        detail=detail,
+        where=str(submission.get("job_id") or submission.get("host") or ""),
+        nodes=_nodes(run) or (job.nodes if job else ""),
+        iteration=metrics.get("iteration"),
+        max_iterations=plan.get("training", {}).get("max_iterations") if metrics else None,
+        return_mean=metrics.get("return_mean"),
+        fps=metrics.get("fps"),
+        attempts=len(run.attempts()),
+    )
+
+
+def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] | None) -> tuple[str, str]:
+    """A verdict counts only once the job is no longer queued: a requeued run has not ended."""
+    job = (jobs or {}).get(str(submission.get("job_id")))
+    result = read_result(run.result)
+    if job is not None and job.queued:
+        return PENDING, job.reason
+    if result is not None:
+        return result.outcome, result.cause
+    if submission.get("scheduler") == "local":
+        return _local_state(run, submission)
+    if not submission:
+        return UNKNOWN, "not submitted"
+    if jobs is None:
+        return UNKNOWN, "Slurm cannot be asked"
+    if job is not None and not job.ended:
+        return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
+    return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
+
+
+def _local_state(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, str]:
+    if submission.get("host") != os.uname().nodename:
+        return UNKNOWN, "runs on another machine"
+    return (RUNNING, "") if agent_alive(run, int(submission["pid"])) else (LOST, "its agent died")
+
+
+def agent_alive(run: RunDir, pid: int) -> bool:
+    """True when the process is this run's agent, and not a later one with the same number."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"launcher.node" in words and str(run.path).encode() in words
+
+
+def _nodes(run: RunDir) -> str:
+    attempts = run.attempts()
+    record = read_json(attempts[-1].rendezvous) if attempts else None
+    return ",".join(record["hosts"]) if record else ""

@@ -1,0 +1,1 @@
+"""Slurm's language: node lists, directives, queues. Pure functions between text and data; the calls in `commands`."""

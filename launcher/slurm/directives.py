@@ -1,0 +1,22 @@
+"""sbatch options as text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+
+Value = str | int | bool
+"""``True`` is a flag without a value; options that are not wanted are left out, never set to ``False``."""
+
+
+def as_arguments(directives: Mapping[str, Value]) -> list[str]:
+    """The options as arguments of sbatch."""
+    return [f"--{name}" if value is True else f"--{name}={value}" for name, value in directives.items()]
+
+
+def as_header(directives: Mapping[str, Value]) -> list[str]:
+    """The options as lines of a script; sbatch reads quotes in them as a shell does."""
+    return [
+        f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}"
+        for name, value in directives.items()
+    ]

@@ -1,0 +1,155 @@
+"""What a training needs to know and to say as one rank of a run.
+
+Works under the launcher, under plain torchrun, and as a lone process: what is not there is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from launcher.records.files import append_json_line, read_json, write_json
+from launcher.train.checkpoints import Checkpoints
+from launcher.train.digest import digest
+
+_LINE_EVERY_S = 5.0
+"""Seconds between two lines of progress in the log."""
+
+
+class RanksOutOfSync(RuntimeError):
+    """The ranks' parameters differ, so they no longer train one policy."""
+
+
+class Rank:
+    """One process of a distributed training. Use it as a context manager around the training."""
+
+    def __init__(self, device: str = "auto", seed: int = 0, checkpoint_keep: int = 3) -> None:
+        """Read the place from torchrun's variables and join the process group if there is more than one rank.
+
+        Args:
+            device: ``auto``, ``cpu`` or ``cuda``.
+            seed: the run's seed; every rank gets its own from it and from its GLOBAL rank.
+            checkpoint_keep: how many checkpoints are kept.
+
+        Raises:
+            RuntimeError: the world is not the planned one, or CUDA is asked for and is not there.
+        """
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.seed = seed + self.rank
+        self.device = _device(device, self.local_rank)
+        self.backend = "nccl" if self.device.type == "cuda" else "gloo"
+        self.checkpoints = Checkpoints(_path("LAUNCHER_CHECKPOINT_DIR"), self.rank == 0, checkpoint_keep)
+        self.in_sync: bool | None = None
+        self._progress_file = _path("LAUNCHER_PROGRESS")
+        self._stop_file = _path("LAUNCHER_STOP_FILE")
+        self._warned = False
+        self._last: dict[str, Any] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> Rank:
+        planned = os.environ.get("LAUNCHER_WORLD_SIZE")
+        if planned is not None and int(planned) != self.world_size:
+            raise RuntimeError(f"this rank sees a world of {self.world_size} ranks, and the plan has {planned}")
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, self._take_warning)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        if self.world_size > 1 and not dist.is_initialized():
+            dist.init_process_group(self.backend)
+        print(f"rank {self.rank} of {self.world_size}: seed {self.seed}, {self.device}, {self.backend}", flush=True)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and dist.is_initialized():  # after an error the others may never come
+            dist.destroy_process_group()
+
+    def should_stop(self, wish: bool = False) -> bool:
+        """True on all ranks alike when one of them was asked to stop, or wishes it. Collective."""
+        stop = wish or self._warned or (self._stop_file is not None and self._stop_file.exists())
+        return bool(self.all_reduce_max(float(stop)))
+
+    def all_reduce_max(self, value: float) -> float:
+        """The largest value of all ranks."""
+        if self.world_size == 1:
+            return value
+        tensor = torch.tensor(value, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return tensor.item()
+
+    def progress(self, iteration: int, **metrics: Any) -> None:
+        """Record an iteration that is done: a line of metrics.jsonl, and now and then one of the log. Rank 0 only."""
+        if self.rank != 0:
+            return
+        self._last = {"iteration": iteration, "time": time.time(), **metrics}
+        if self._progress_file is not None:
+            append_json_line(self._progress_file, self._last)
+        if time.monotonic() - self._last_line > _LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            print(" ".join(f"{key}={_short(value)}" for key, value in self._last.items() if key != "time"), flush=True)
+
+    def check_sync(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Compare a digest of the parameters over all ranks. Collective.
+
+        Raises:
+            RanksOutOfSync: they differ; on all ranks alike.
+        """
+        if self.world_size == 1:
+            self.in_sync = True
+            return
+        digests: list[int] = [0] * self.world_size
+        dist.all_gather_object(digests, digest(parameters))
+        self.in_sync = len(set(digests)) == 1
+        self.report()
+        if not self.in_sync:
+            odd = [rank for rank, value in enumerate(digests) if value != digests[0]]
+            raise RanksOutOfSync(f"the parameters of ranks {odd} differ from those of rank 0")
+
+    def report(self, reason: str = "") -> None:
+        """Write what the verdict needs to know of the training: how far it is, and why it ended. Rank 0 only."""
+        if self.rank != 0 or self._stop_file is None:
+            return
+        record = {
+            "iteration": self._last.get("iteration", 0),
+            "world_size": self.world_size,
+            "ranks_in_sync": self.in_sync,
+            "reason": reason,
+            "metrics": {key: value for key, value in self._last.items() if key not in ("iteration", "time")},
+        }
+        write_json(self._stop_file.with_name("training.json"), record)
+
+    def _take_warning(self, *_: object) -> None:
+        self._warned = True
+
+
+def settings() -> Mapping[str, Any]:
+    """The part of the plan that is for the ranks: task, library, agent, seed, iterations."""
+    plan = read_json(Path(os.environ["LAUNCHER_RUN_DIR"]) / "plan.json")
+    if plan is None:
+        raise RuntimeError("no plan.json in LAUNCHER_RUN_DIR")
+    return plan["training"]
+
+
+def _device(wish: str, local_rank: int) -> torch.device:
+    if wish == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("device=cuda, but torch sees no GPU here: use cluster.device=cpu, or a node with GPUs")
+    if wish == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", local_rank)
+
+
+def _path(variable: str) -> Path | None:
+    text = os.environ.get(variable)
+    return Path(text) if text else None
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
