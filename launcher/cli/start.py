@@ -35,7 +35,7 @@ def start(arguments: Arguments) -> int:
         return 0
     if plan.scheduler == "local":
         return _run_here(plan, write_run(plan, composed))
-    require_slurm()
+    require_slurm(plan)
     return _submit(plan, composed, config.wait)
 
 

@@ -20,7 +20,7 @@ def explain(error: Exception) -> str | None:
     """One line for a failure of composition, or None for an error that is not the user's."""
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if isinstance(error, OverrideParseException):
-        return f"cannot read '{error.override}': write KEY=VALUE, and quote values with blanks or brackets"
+        return f"cannot read '{error.override}': write KEY=VALUE, with quotes around a value that holds blanks or signs"
     if isinstance(error, MissingConfigException):
         return _missing_file(error)
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
@@ -46,9 +46,16 @@ def _siblings(cause: OmegaConfBaseException) -> list[str]:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` with the closest of the known names, or nothing."""
-    names = list(known)
-    close = [key for key in names if key.rpartition(".")[2] == name]
-    close += difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    parent, _, last = name.rpartition(".")
+    leaves: dict[str, list[str]] = {}  # the last words of the keys that stand where this one was looked for
+    elsewhere: list[str] = []
+    for key in known:
+        home, _, leaf = key.rpartition(".")
+        if home == parent:
+            leaves.setdefault(leaf, []).append(key)
+        elif leaf == last:
+            elsewhere.append(key)
+    close = [key for leaf in difflib.get_close_matches(last, leaves, n=2) for key in leaves[leaf]] or elsewhere
     return f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
 
 

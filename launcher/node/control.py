@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ class Channel:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        _notice_silence(writer.get_extra_info("socket"))
 
     def send(self, message: Message) -> None:
         """Queue a message; a lost connection shows at the receiving side of both ends."""
@@ -88,6 +90,15 @@ class Server:
         finally:
             writer.close()
             self._tasks.discard(task)
+
+
+def _notice_silence(connection: socket.socket) -> None:
+    """Have the kernel probe an idle peer: a node that loses power closes nothing."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000)
 
 
 async def connect(host: str, key: str, secret: str, node: int) -> Channel:

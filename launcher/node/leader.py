@@ -43,6 +43,8 @@ class Leader(Member):
         self._attempt: Attempt = self.run.claim_attempt()
         self.run.result.unlink(missing_ok=True)  # of an earlier attempt: the run has not ended after all
         self._note("attempt", hosts=self.place.hosts, job_id=self.place.job_id)
+        if not self.run.submission.exists():  # a rendered script, submitted by hand
+            write_json(self.run.submission, {"scheduler": "slurm", "job_id": self.place.job_id, "time": self._began})
         async with self._server():
             await self._run_attempt()
             return await self._end()
@@ -69,11 +71,9 @@ class Leader(Member):
         deadline = asyncio.get_running_loop().time() + self.plan.budgets.rendezvous_s
         while missing := self._missing():
             event = await self.next_event(deadline)
-            if event is None:
+            if event is None or event.kind == "request":
                 self._findings.missing = missing
-                return False
-            if event.kind == "request":
-                self._findings.stopped_by = event.body["request"]
+                self._findings.stopped_by = event.body["request"] if event else ""
                 return False
             if event.kind == "gone":
                 self._channels.pop(event.node, None)

@@ -6,6 +6,7 @@ import re
 
 _START = "Traceback (most recent call last):"
 _ERROR = re.compile(r"(?:\[rank\d+\]:\s*)?(?P<error>[A-Za-z_][\w.]*(?:: .*)?)")
+_BARE = re.compile(r"[\w.]*(?:Error|Exception|Interrupt)(?:: .*)?")
 _LONGEST = 300
 
 
@@ -16,8 +17,9 @@ def last_error(text: str) -> str:
     traceback of a rank with the prefix ``[rank0]:``; that form is read too.
     """
     _, found, after = text.rpartition(_START)
-    if not found:
-        return ""
+    if not found:  # a script that cannot be compiled has no traceback
+        last = (text.strip().splitlines() or [""])[-1].strip()
+        return last[:_LONGEST] if _BARE.fullmatch(last) else ""
     for line in after.splitlines()[1:]:
         bare = re.sub(r"^\[rank\d+\]:", "", line)
         if bare[:1] == " " and not re.match(r"^ \S", bare):

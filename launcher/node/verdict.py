@@ -45,7 +45,8 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         "seconds": round(seconds, 1),
     }
     if findings.stopped_by:
-        return Result(STOPPED, findings.stopped_by, hint=_resume_hint(plan, training), **facts)
+        waited = f"while waiting for {', '.join(findings.missing)}" if findings.missing else ""
+        return Result(STOPPED, findings.stopped_by, waited, hint=_resume_hint(plan, training), **facts)
     if findings.failed:
         return _failed(findings, facts)
     return Result(COMPLETED, training.get("reason") or "finished", **facts)

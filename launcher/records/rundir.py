@@ -161,7 +161,7 @@ def create(runs_dir: Path, run_id: str) -> RunDir:
 
 
 def _fill(run: RunDir) -> None:
-    for directory in (run.code, run.checkpoints):
+    for directory in (run.code, run.checkpoints, run.slurm):
         directory.mkdir()
     (run.code / "launcher").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
     with open(os.open(run.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shlex
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from launcher.errors import SchedulerError
+from launcher.errors import SchedulerError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from submitit import SlurmExecutor
 
 
-def require_slurm() -> None:
-    """Fail early, with what to do instead, where Slurm's commands are missing.
+def require_slurm(plan: Plan) -> None:
+    """Fail early, with what to do instead, before anything is written.
 
     Raises:
-        SchedulerError: one of them is.
+        SchedulerError: one of Slurm's commands is missing.
+        UserError: the run directory has a name that Slurm would read as a pattern.
     """
+    if "%" in plan.run_dir or "\\" in plan.run_dir:
+        raise UserError(f"runs_dir: Slurm reads % and \\ in the path of its output as patterns: '{plan.run_dir}'")
     if (name := missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
@@ -42,7 +46,8 @@ def submit(plan: Plan, run: RunDir) -> str:
     """
     from submitit.core.utils import FailedJobError
 
-    with _environment_of_a_login_node():
+    # submitit prints what sbatch complains about; here it is said once, in the error
+    with _environment_of_a_login_node(), contextlib.redirect_stderr(io.StringIO()):
         executor = _executor(plan, run)
         try:
             job = executor.submit(RunAgent(str(run.path)))

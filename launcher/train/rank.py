@@ -48,6 +48,8 @@ class Rank:
         self.device = _device(device, self.local_rank)
         self.backend = "nccl" if self.device.type == "cuda" else "gloo"
         self.checkpoints = Checkpoints(_path("LAUNCHER_CHECKPOINT_DIR"), self.rank == 0, checkpoint_keep)
+        self.iteration = 0
+        """Iterations that are done; a resumed training sets it to where it goes on."""
         self.in_sync: bool | None = None
         self._progress_file = _path("LAUNCHER_PROGRESS")
         self._stop_file = _path("LAUNCHER_STOP_FILE")
@@ -86,7 +88,11 @@ class Rank:
         return tensor.item()
 
     def progress(self, iteration: int, **metrics: Any) -> None:
-        """Record an iteration that is done: a line of metrics.jsonl, and now and then one of the log. Rank 0 only."""
+        """Record that `iteration` iterations are done: a line of metrics.jsonl, now and then one of the log.
+
+        To be called on every rank; only rank 0 writes.
+        """
+        self.iteration = iteration
         if self.rank != 0:
             return
         self._last = {"iteration": iteration, "time": time.time(), **metrics}
@@ -118,7 +124,7 @@ class Rank:
         if self.rank != 0 or self._stop_file is None:
             return
         record = {
-            "iteration": self._last.get("iteration", 0),
+            "iteration": self.iteration,
             "world_size": self.world_size,
             "ranks_in_sync": self.in_sync,
             "reason": reason,

@@ -93,7 +93,7 @@ class Runner(OnPolicyRunner):
         if state is not None:
             self.alg.load(state["algorithm"], None, True)
             self.alg.learning_rate = state["learning_rate"]
-            self.current_learning_iteration = state["iteration"]
+            self.current_learning_iteration = self._rank.iteration = state["iteration"]
 
     def after_iteration(self, done: int, metrics: Mapping[str, Any]) -> None:
         """Record, save when it is time, and end when the ranks agree to. `done` counts finished iterations."""

@@ -1,0 +1,89 @@
+"""What the tests share: a working directory with a nasty name, the command line, a private Slurm cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandbox import Sandbox, SandboxUnavailable
+
+ROOT = Path(__file__).resolve().parents[1]
+
+Launch = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory of the test, with a name that breaks whatever is not quoted."""
+    path = tmp_path / "it's a $HOME; \"dir\" é"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    return path
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of a command under test: this clone's package, and nothing that a job left behind."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "LAUNCHER_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), **extra}
+
+
+def launcher_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "launcher", *arguments]
+
+
+@pytest.fixture
+def launch(workdir: Path) -> Launch:
+    """Run the command line on this machine, in the nasty directory."""
+
+    def run(*arguments: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            launcher_command(*arguments), cwd=workdir, env=environment(**extra), timeout=timeout,
+            capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def only_run(directory: Path) -> Path:
+    """The directory of the one run in ``runs/``."""
+    (run,) = (directory / "runs").iterdir()
+    return run
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "result.json").read_text())
+
+
+def script(directory: Path, text: str, name: str = "train it.py") -> Path:
+    """A user's training script, with a blank in its name."""
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def _start(**options: Any) -> Iterator[Sandbox]:
+    try:
+        cluster = Sandbox.start(**options)
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Generator[Sandbox]:
+    """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests."""
+    yield from _start()
+
+
+@pytest.fixture(scope="module")
+def oddly_named() -> Generator[Sandbox]:
+    """A cluster whose host names sort differently as text and as numbers; without accounting."""
+    yield from _start(nodes=["node2", "node9", "node10"], accounting=False)

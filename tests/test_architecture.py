@@ -1,0 +1,74 @@
+"""The rooms of the launcher, and who may know whom (docs/design.md)."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PLAN_DATA = {"plan.plan", "plan.command"}
+MAY_IMPORT = {
+    "config": set[str](),
+    "slurm": set[str](),
+    "records": {"slurm"},
+    "plan": {"config"},
+    "node": {"records", "slurm", *PLAN_DATA},
+    "submit": {"plan", "records", "slurm", "config", "node.__main__"},
+    "train": {"records"},
+    "cli": {"config", "plan", "submit", "records", "slurm"},
+}
+ANYONE = {"errors", ""}  # the package itself: its version
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted((ROOT / "launcher").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT / "launcher").with_suffix("").parts)
+        yield name.removesuffix(".__init__"), path
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def ours(path: Path) -> Iterator[str]:
+    return (name.removeprefix("launcher").lstrip(".") for name in imports(path) if name.split(".")[0] == "launcher")
+
+
+@pytest.mark.parametrize(("name", "path"), [(n, p) for n, p in modules() if "." in n])
+def test_a_room_knows_only_the_rooms_it_may_know(name: str, path: Path) -> None:
+    room = name.split(".")[0]
+    for imported in ours(path):
+        target = imported.split(".")[0]
+        allowed = target in ANYONE | {room} | MAY_IMPORT[room]
+        in_part = any(imported.startswith(part) for part in MAY_IMPORT[room] if "." in part)
+        assert allowed or in_part, f"launcher.{name} imports launcher.{imported}"
+
+
+@pytest.mark.parametrize(("name", "path"), list(modules()))
+def test_only_the_training_knows_torch(name: str, path: Path) -> None:
+    if not name.startswith("train"):
+        assert not {imported.split(".")[0] for imported in imports(path)} & {"torch", "rsl_rl", "gymnasium", "numpy"}
+
+
+@pytest.mark.parametrize(("name", "path"), [(n, p) for n, p in modules() if n.startswith(("node", "records", "slurm"))])
+def test_what_runs_on_every_node_needs_the_standard_library_only(name: str, path: Path) -> None:
+    import sys
+
+    outside = {imported.split(".")[0] for imported in imports(path)} - set(sys.stdlib_module_names) - {"launcher"}
+    assert not outside
+
+
+def test_the_plans_data_needs_the_standard_library_only() -> None:
+    import sys
+
+    for part in PLAN_DATA:
+        path = ROOT / "launcher" / f"{part.replace('.', '/')}.py"
+        roots = {imported.split(".")[0] for imported in imports(path)}
+        assert roots <= set(sys.stdlib_module_names) | {"launcher"}
+        assert set(ours(path)) <= {"plan.plan.Plan"}

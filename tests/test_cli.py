@@ -1,0 +1,166 @@
+"""The command line as a user meets it: help, dry runs, mistakes. Nothing here needs torch."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, Launch, environment, launcher_command, script
+
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from launcher.cli.main import main; sys.exit(main())"
+
+
+def without_torch(workdir: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command line where any import of torch fails."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments], cwd=workdir, env=environment(), capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_help_teaches_and_needs_no_torch(workdir: Path) -> None:
+    done = without_torch(workdir, "--help")
+    assert done.returncode == 0
+    for word in ("cluster=a100x2", "cartpole", "rsl_rl", "status", "logs", "cancel", "wait=true", "exit codes"):
+        assert word in done.stdout
+
+
+def test_a_dry_run_shows_the_whole_plan_and_starts_nothing_and_needs_no_torch(workdir: Path) -> None:
+    arguments = ["cluster=a100x2", "cluster.nodes=2", "nccl=[p2p_off]", "cluster.env.WANDB_API_KEY=hush", "dry_run=true"]
+    done = without_torch(workdir, *arguments)
+    assert done.returncode == 0, done.stderr
+    for text in (
+        "#SBATCH --gpus-per-node=a100:2", "2 × 2 = 4", "4 × 64 = 256", "NCCL_P2P_DISABLE", "nccl p2p_off", "node-rank",
+        "LAUNCHER_RUN_DIR",
+    ):  # fmt: skip
+        assert text in done.stdout
+    assert "hush" not in done.stdout
+    assert not list(workdir.iterdir())
+
+
+def test_the_verb_plan_is_a_dry_run_for_programs_too(launch: Launch, workdir: Path) -> None:
+    done = launch("plan", "--json", "cluster=a100x2", "cluster.nodes=3")
+    assert json.loads(done.stdout)["resources"]["nodes"] == 3
+    assert not list(workdir.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "answer"),
+    [
+        (["taks=cartpole"], 2, "did you mean task?"),
+        (["cluster=a100x3"], 2, "a100x2"),
+        (["cluster.time=1h"], 2, "1:30:00"),
+        (["--verbos"], 2, "no option"),
+        (["-m", "seed=1,2"], 2, "sweeps"),
+        (["task=script", "library=torchrun", "task.path=nix.py"], 2, "no file"),
+        (["runs_dir=/proc/nix"], 2, "runs_dir"),
+        (["resume=latest"], 2, "has a checkpoint"),
+        (["resume=nix"], 2, "no run 'nix'"),
+        (["status", "nix"], 2, "no run 'nix'"),
+        (["logs", "nix"], 2, "no run 'nix'"),
+        (["cancel", "nix"], 2, "no run 'nix'"),
+        (["cancel"], 2, "RUN"),
+        (["logs", "--rank", "x", "nix"], 2, "--rank"),
+        (["render", "cluster=a100x2"], 2, "-o run.sbatch"),
+        (["render", "-o", "x.sbatch"], 2, "choose a cluster"),
+        (["--config-dir"], 2, "needs a value"),
+        (["--config-dir", "/nix"], 2, "/nix"),
+    ],
+)
+def test_a_mistake_ends_in_a_short_answer_and_leaves_nothing(
+    launch: Launch, workdir: Path, arguments: list[str], code: int, answer: str
+) -> None:
+    done = launch(*arguments)
+    assert done.returncode == code
+    assert answer in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert not list(workdir.iterdir())
+
+
+def test_without_slurm_the_answer_names_the_ways_out(launch: Launch, workdir: Path) -> None:
+    done = launch("cluster=a100x2", PATH=f"{Path(sys.executable).parent}:/nowhere")
+    assert done.returncode == 3
+    assert len(done.stderr.splitlines()) == 1
+    for text in ("sbatch not found", "cluster=local", "render"):
+        assert text in done.stderr
+    assert not list(workdir.iterdir())
+
+
+def test_status_of_nothing_is_fine(launch: Launch) -> None:
+    assert launch("status").returncode == 0
+    assert launch("status", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("arguments", [["--cfg", "job"], ["--info", "defaults"], ["--hydra-help"], ["--cfg", "job", "seed=3"]])
+def test_hydras_own_flags_work(launch: Launch, workdir: Path, arguments: list[str]) -> None:
+    done = launch(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert not list(workdir.iterdir())
+
+
+def test_a_rendered_script_is_valid_shell_and_starts_the_agent(launch: Launch, workdir: Path) -> None:
+    done = launch("render", "cluster=a100x2", "cluster.nodes=2", "cluster.setup=[echo hi]", "-o", "run it.sbatch")
+    assert done.returncode == 0, done.stderr
+    path = workdir / "run it.sbatch"
+    subprocess.run(["bash", "-n", path], check=True)
+    text = path.read_text()
+    for line in ("#SBATCH --nodes=2", "echo hi", "--kill-on-bad-exit=1", "launcher.node"):
+        assert line in text
+
+
+def test_a_run_can_be_composed_from_any_directory_with_a_users_own_profiles(launch: Launch, workdir: Path) -> None:
+    (workdir / "conf" / "cluster").mkdir(parents=True)
+    (workdir / "conf" / "cluster" / "lab.yaml").write_text("name: lab\nscheduler: slurm\npartition: gpu long\n")
+    done = launch("--config-dir", "conf", "cluster=lab", "dry_run=true")
+    assert "#SBATCH --partition='gpu long'" in done.stdout, done.stderr
+    assert "lab" in launch("--help", LAUNCHER_CONFIG_DIR=str(workdir / "conf")).stdout
+
+
+def test_a_script_in_a_directory_with_a_blank_is_shown_quoted(launch: Launch, workdir: Path) -> None:
+    script(workdir, "")
+    done = launch("task=script", "library=torchrun", "task.path='train it.py'", "dry_run=true")
+    assert "'\\''" in done.stdout or '"' in done.stdout
+    assert done.returncode == 0
+
+
+def test_the_reader_of_a_pipe_may_leave(workdir: Path) -> None:
+    command = " ".join(map(_quoted, launcher_command("--help"))) + " | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=workdir, env=environment(), capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert "Traceback" not in done.stderr
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def test_ctrl_c_before_anything_runs_is_130_without_a_traceback(workdir: Path) -> None:
+    program = "import os, signal, threading; threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start();" \
+        "import launcher.cli.main as m; import time; m._VERBS['sleep'] = lambda _: time.sleep(9) or 0;" \
+        "import sys; sys.exit(m.main(['sleep']))"  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert not done.stderr
+
+
+def test_a_wheel_holds_configuration_and_templates() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert 'conf = "launcher/conf"' in text
+    assert 'slurm_templates = "launcher/slurm_templates"' in text
+
+
+def in_terminal(command: list[str], workdir: Path) -> tuple[int, int]:
+    """Start a command in a pseudo-terminal of its own; returns its pid and the terminal's end."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(workdir)
+        os.execvpe(command[0], command, environment(TERM="xterm", COLUMNS="120"))
+    return pid, terminal

@@ -1,0 +1,132 @@
+"""Composition and validation: what may be asked for, and what a mistake gets for an answer."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.config.compose import compose, quote
+from launcher.config.schema import Scheduler
+from launcher.config.validate import validate
+from launcher.errors import UserError
+
+
+def test_nothing_said_is_cartpole_under_rsl_rl_on_this_machine() -> None:
+    config = compose([]).config
+    validate(config)
+    assert (config.task.name, config.library.name, config.cluster.scheduler) == ("cartpole", "rsl_rl", Scheduler.local)
+    assert config.agent["algorithm"]["class_name"] == "PPO"
+
+
+def test_hyperparameters_are_those_of_the_task_under_the_library() -> None:
+    assert compose(["task=pendulum"]).config.agent["num_steps_per_env"] == 64
+    assert compose(["task=script", "library=torchrun"]).config.agent == {}
+
+
+@pytest.mark.parametrize("cluster", ["local", "a100x2", "a100x8", "h100x8", "sandbox"])
+def test_every_profile_composes_and_is_valid(cluster: str) -> None:
+    validate(compose([f"cluster={cluster}"]).config)
+
+
+@pytest.mark.parametrize(
+    ("override", "answer"),
+    [
+        ("taks=pendulum", "did you mean task?"),
+        ("cluster=a100x3", "did you mean a100x"),
+        ("cluster.node=2", "did you mean cluster.nodes"),
+        ("nodes=2", "did you mean cluster.nodes?"),
+        ("agent.algorithm.learnin_rate=1", "did you mean agent.algorithm.learning_rate?"),
+        ("nccl=[p2p_of]", "did you mean p2p_off?"),
+        ("cluster.nccl=[nix]", "there are: ib_off, p2p_off"),
+        ("++cluster.bla=3", "no key 'cluster.bla'"),
+        ("+bla=3", "no key 'bla'"),
+        ("cluster.nodes=two", "cluster.nodes"),
+        ("cluster.nodes=0", "at least 1"),
+        ("seed=1.5", "seed"),
+        ("cluster.device=gpu", "auto, cpu, cuda"),
+        ("cluster.time=1h", "1:30:00"),
+        ("cluster.mem_per_gpu=0.5G", "16G"),
+        ("cluster.nodes", "KEY=VALUE"),
+        ("cluster.nodes=[", "KEY=VALUE"),
+        ("seed=${nix}", "nix"),
+        ("task=script", "library=torchrun"),
+        ("library=torchrun", "task.path"),
+        ("cluster.nodes=2", "needs a Slurm cluster"),
+        ('name="a\nb"', "control character"),
+    ],
+)
+def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> None:
+    with pytest.raises(UserError) as caught:
+        validate(compose([override]).config)
+    assert answer in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    overrides = ["task=script", "library=torchrun", f"task.path={tmp_path}/nix.py"]
+    with pytest.raises(UserError, match=r"no file .*nix\.py"):
+        validate(compose(overrides).config)
+
+
+def _user_files(directory: Path, name: str, text: str) -> str:
+    path = directory / "my conf's" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.parent.joinpath(name).parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return str(directory / "my conf's")
+
+
+def test_a_users_own_directory_adds_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = _user_files(tmp_path, "cluster/mine", "name: mine\nscheduler: slurm\nnodes: 3\n")
+    assert compose(["cluster=mine"], [directory]).config.cluster.nodes == 3
+    monkeypatch.setenv("LAUNCHER_CONFIG_DIR", directory)
+    assert compose(["cluster=mine"]).config.cluster.name == "mine"
+
+
+def test_an_unquoted_clock_time_in_a_file_is_not_taken_for_a_number(tmp_path: Path) -> None:
+    directory = _user_files(tmp_path, "cluster/mine", "name: mine\nscheduler: slurm\ntime: 1:30:00\n")
+    assert compose(["cluster=mine"], [directory]).config.cluster.time == "1:30:00"
+
+
+@pytest.mark.parametrize("text", ["nodes: [", "node: 3", "nodes: two", "time: 1h"])
+def test_a_mistake_in_a_users_file_is_a_one_line_error(tmp_path: Path, text: str) -> None:
+    directory = _user_files(tmp_path, "cluster/mine", f"name: mine\nscheduler: slurm\n{text}\n")
+    with pytest.raises(UserError) as caught:
+        validate(compose(["cluster=mine"], [directory]).config)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_of_configurations_that_does_not_exist_is_named() -> None:
+    with pytest.raises(UserError, match="nowhere"):
+        compose([], ["/nowhere"])
+
+
+def test_a_profiles_workarounds_and_the_command_lines_come_together() -> None:
+    config = compose(["cluster.nccl=[p2p_off]", "nccl=[ib_off]"]).config
+    assert list(config.nccl) == ["p2p_off", "ib_off"]
+    assert config.nccl["p2p_off"].env == {"NCCL_P2P_DISABLE": "1"}
+
+
+def test_contradicting_workarounds_are_refused(tmp_path: Path) -> None:
+    directory = _user_files(tmp_path, "nccl/p2p_nvl", "# @package nccl.p2p_nvl\nsymptom: x\nconflicts: [p2p_off]\n")
+    with pytest.raises(UserError, match="contradict"):
+        validate(compose(["nccl=[p2p_off,p2p_nvl]"], [directory]).config)
+
+
+def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) -> None:
+    first = compose(["task=pendulum", "cluster=a100x2", "cluster.env.X='a,b'", "nccl=[p2p_off]"])
+    directory = _user_files(tmp_path, "task/again", "name: again\n")
+    (Path(directory) / "again.yaml").write_text(first.yaml)
+    from omegaconf import OmegaConf
+
+    from launcher.config.schema import Config
+
+    assert OmegaConf.to_object(OmegaConf.merge(Config, OmegaConf.load(f"{directory}/again.yaml"))) == first.config
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")))
+@settings(max_examples=25, deadline=None)
+def test_any_value_survives_the_command_line(value: str) -> None:
+    config = compose([f"cluster.env.X={quote(value)}"]).config
+    assert config.cluster.env["X"] == value

@@ -1,0 +1,309 @@
+"""Runs on this machine: real training, real torchrun, a real terminal."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
+from tests.test_cli import in_terminal
+
+pytestmark = pytest.mark.train
+
+SCRIPT = ("task=script", "library=torchrun", "task.path='train it.py'")
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    """The condition's value once it is true; waits by looking, not by guessing how long it takes."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+    return value
+
+
+def processes_of(run: Path) -> list[str]:
+    """Command lines of live processes that belong to a run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"LAUNCHER_RUN_DIR={run}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append((entry / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_cartpole_is_solved(launch: Launch, workdir: Path, ranks: int) -> None:
+    done = launch(f"cluster.nproc_per_node={ranks}")
+    assert done.returncode == 0, done.stderr
+    run = only_run(workdir)
+    result = result_of(run)
+    assert (result["outcome"], result["cause"], result["world_size"]) == ("completed", "solved", ranks)
+    assert result["metrics"]["length_mean"] >= 475
+    assert result["ranks_in_sync"] is True
+    last = done.stdout.strip().splitlines()[-1]
+    assert last.startswith("completed: solved") and str(run) in last
+    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, result["iteration"] + 1))
+    assert {"time", "env_steps", "fps", "return_mean", "length_mean"} <= metrics_of(run)[-1].keys()
+    assert list((run / "tensorboard").glob("events.*"))
+    assert not processes_of(run)
+
+
+def test_ranks_see_different_worlds_from_the_same_seed_and_the_same_ones_again(launch: Launch, workdir: Path) -> None:
+    def first_observations() -> list[str]:
+        launch("cluster.nproc_per_node=2", "max_iterations=1", "seed=5")
+        run = sorted((workdir / "runs").iterdir())[-1]
+        logs = [(run / "attempts/000" / f"rank-{rank}.log").read_text() for rank in (0, 1)]
+        return [line for log in logs for line in log.splitlines() if line.startswith("first observation")]
+
+    first = first_observations()
+    assert len(set(first)) == 2
+    assert first_observations() == first
+
+
+def test_resume_goes_on_after_the_saved_iteration_and_the_maximum_is_the_total(launch: Launch, workdir: Path) -> None:
+    never = "task.solved=null"
+    assert launch("max_iterations=3", "checkpoint.every=2", never).returncode == 0
+    first = only_run(workdir)
+    assert [path.name for path in sorted((first / "checkpoints").glob("*.pt"))] == ["000000002.pt", "000000003.pt"]
+    assert launch("max_iterations=5", "resume=latest", never).returncode == 0
+    second = sorted((workdir / "runs").iterdir())[-1]
+    assert [line["iteration"] for line in metrics_of(second)] == [4, 5]
+    assert result_of(second)["cause"] == "max_iterations"
+    done = launch("max_iterations=5", f"resume={second.name}", never)
+    assert done.returncode == 0
+    assert "iteration 5" in done.stdout
+
+
+def test_a_rank_that_exits_is_named_with_its_code_and_the_others_end(launch: Launch, workdir: Path) -> None:
+    script(workdir, "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(100)\n")
+    done = launch(*SCRIPT, "cluster.nproc_per_node=2")
+    result = result_of(only_run(workdir))
+    assert done.returncode == 1
+    assert (result["outcome"], result["cause"], result["rank"], result["exit_code"]) == ("failed", "crash", 1, 7)
+    assert re.search(rf"^failed: rank 1 on {os.uname().nodename} exited with code 7", done.stderr, re.M)
+    assert not processes_of(only_run(workdir))
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("raise ValueError('boom é')", {"exit_code": 1, "message": "ValueError: boom é"}),
+        ("os.kill(os.getpid(), 9)", {"signal": "SIGKILL", "exit_code": None}),
+        ("import ctypes; ctypes.string_at(0)", {"signal": "SIGSEGV", "exit_code": None}),
+        ("import nothing_of_the_kind", {"message": "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}),
+        ("def f(:", {"message": "SyntaxError: invalid syntax"}),
+    ],
+)
+def test_the_cause_of_a_failure_is_told(launch: Launch, workdir: Path, fault: str, expected: dict[str, Any]) -> None:
+    script(workdir, f"import os\n{fault}\n")
+    assert launch(*SCRIPT).returncode == 1
+    result = result_of(only_run(workdir))
+    assert {key: result[key] for key in expected} == expected
+    assert Path(result["log"]).is_file()
+
+
+def test_an_interpreter_that_does_not_exist_is_said_so(launch: Launch, workdir: Path) -> None:
+    script(workdir, "")
+    done = launch(*SCRIPT, "cluster.python=/nowhere/python")
+    assert done.returncode == 1
+    assert "cannot start /nowhere/python" in done.stderr
+
+
+def test_a_script_shows_rank_0s_output_and_gets_its_arguments_and_the_contract(launch: Launch, workdir: Path) -> None:
+    script(workdir, """\
+import json, os, sys
+from pathlib import Path
+print("args", json.dumps(sys.argv[1:]), "rank", os.environ["RANK"])
+print("to stderr", file=sys.stderr)
+names = ("LAUNCHER_RUN_DIR", "LAUNCHER_CHECKPOINT_DIR", "LAUNCHER_ATTEMPT", "LAUNCHER_STOP_FILE", "LAUNCHER_RESUME")
+print(json.dumps({name: os.environ[name] for name in names}))
+with open(os.environ["LAUNCHER_PROGRESS"], "a") as file:
+    file.write(json.dumps({"iteration": 3, "return_mean": 1.5}) + "\\n")
+assert Path.cwd() == Path(os.environ["PWD"]), (Path.cwd(), os.environ["PWD"])
+""")  # fmt: skip
+    done = launch(*SCRIPT, "task.args=['a b',\"it's\",'é']", "cluster.env.X='mlx5_0:1,mlx5_1:1'", PWD=str(workdir))
+    assert done.returncode == 0, done.stderr
+    assert 'args ["a b", "it\'s", "\\u00e9"] rank 0' in done.stdout
+    assert "to stderr" in done.stdout
+    assert str(only_run(workdir)) in done.stdout
+    assert '"iteration": 3' not in done.stdout
+    assert json.loads(launch("status", "--json").stdout)[0]["iteration"] == 3
+
+
+def test_environment_values_of_any_content_reach_the_ranks(launch: Launch, workdir: Path) -> None:
+    script(workdir, "import os\nprint('got', ascii(os.environ['X']))\n")
+    value = "mlx5_0:1,mlx5_1:1 = $HOME `x` 'q' \"d\" é\\n"
+    from launcher.config.compose import quote
+
+    assert f"got {ascii(value)}" in launch(*SCRIPT, f"cluster.env.X={quote(value)}").stdout
+
+
+def test_a_module_is_run_as_torchrun_would(launch: Launch, workdir: Path) -> None:
+    (workdir / "mine").mkdir()
+    (workdir / "mine" / "train.py").write_text("print('module', __name__, __package__)\n")
+    done = launch("task=script", "library=torchrun", "task.module=mine.train")
+    assert "module __main__ mine" in done.stdout, done.stderr
+
+
+def test_the_planned_world_is_what_a_rank_must_see(workdir: Path) -> None:
+    program = "from launcher.train import Rank\nwith Rank('cpu'): pass\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(LAUNCHER_WORLD_SIZE="4"), capture_output=True, text=True, check=False
+    )
+    assert "world of 1 ranks, and the plan has 4" in done.stderr
+
+
+DRIFT = """\
+import torch
+from launcher.train import Rank
+with Rank("cpu", checkpoint_keep=1) as rank:
+    parameter = torch.zeros(1000)
+    rank.check_sync([parameter])
+    if rank.rank == 1:
+        parameter[500] += 1e-45  # the smallest step there is
+    rank.check_sync([parameter])
+"""
+
+
+def test_ranks_whose_parameters_differ_by_one_bit_fail_by_that_name(launch: Launch, workdir: Path) -> None:
+    script(workdir, DRIFT)
+    done = launch(*SCRIPT, "cluster.nproc_per_node=2")
+    result = result_of(only_run(workdir))
+    assert done.returncode == 1
+    assert (result["cause"], result["ranks_in_sync"]) == ("ranks_out_of_sync", False)
+    assert "the parameters of ranks [1] differ" in result["message"]
+
+
+STOPPABLE = """\
+import time
+from launcher.train import Rank
+with Rank("cpu") as rank:
+    for iteration in range(10_000):
+        rank.progress(iteration + 1)
+        if rank.should_stop():
+            rank.checkpoints.save(iteration + 1, {"iteration": iteration + 1})
+            rank.report()
+            break
+        time.sleep(0.02)
+"""
+
+
+def started(workdir: Path) -> Path:
+    """The run's directory, once its training is under way."""
+    wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")))
+    return only_run(workdir)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_in_a_terminal_saves_and_stops_all_ranks(workdir: Path, ranks: int) -> None:
+    script(workdir, STOPPABLE)
+    pid, terminal = in_terminal(launcher_command(*SCRIPT, f"cluster.nproc_per_node={ranks}"), workdir)
+    run = started(workdir)
+    os.write(terminal, b"\x03")
+    output = read_all(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert "save" in output and "stopped: interrupted" in output
+    result = result_of(run)
+    assert (result["outcome"], result["cause"]) == ("stopped", "interrupted")
+    assert (run / "checkpoints" / f"{result['iteration']:09}.pt").is_file()
+    assert not processes_of(run)
+
+
+def test_a_second_ctrl_c_stops_at_once_what_will_not_end(workdir: Path) -> None:
+    script(workdir, "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                    "open(os.environ['LAUNCHER_PROGRESS'], 'w').write('{\"iteration\": 1}\\n')\ntime.sleep(100)\n")  # fmt: skip
+    pid, terminal = in_terminal(launcher_command(*SCRIPT), workdir)
+    run = started(workdir)
+    os.write(terminal, b"\x03")
+    time.sleep(1.5)  # a second one within a second would be the same keystroke
+    os.write(terminal, b"\x03")
+    began = time.monotonic()
+    read_all(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert time.monotonic() - began < 10
+    assert not processes_of(run)
+
+
+def read_all(terminal: int) -> str:
+    """What a terminal shows until its program ends."""
+    chunks: list[bytes] = []
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not chunk:
+            break
+        chunks.append(chunk)
+    return b"".join(chunks).decode(errors="replace")
+
+
+def test_a_terminal_shows_one_line_of_progress_that_is_drawn_over(workdir: Path) -> None:
+    pid, terminal = in_terminal(launcher_command("max_iterations=6", "task.solved=null"), workdir)
+    output = read_all(terminal)
+    os.waitpid(pid, 0)
+    drawn = re.findall(r"\r\x1b\[Kiteration (\d)/6 · [^\r\n]*frames/s", output)
+    assert drawn[-1] == "6"
+    assert output.count("\n") <= 4
+
+
+def test_when_the_command_is_killed_the_training_saves_and_ends(workdir: Path) -> None:
+    script(workdir, STOPPABLE)
+    command = subprocess.Popen(launcher_command(*SCRIPT), cwd=workdir, env=environment(), stdout=subprocess.DEVNULL)
+    run = started(workdir)
+    command.kill()
+    command.wait()
+    wait_until((run / "result.json").exists)
+    assert result_of(run)["outcome"] == "stopped"
+    wait_until(lambda: not processes_of(run), 10)
+
+
+def test_status_logs_and_cancel_of_a_local_run(launch: Launch, workdir: Path) -> None:
+    script(workdir, "print('hello from the script')\n" + STOPPABLE)
+    command = subprocess.Popen(launcher_command(*SCRIPT), cwd=workdir, env=environment(), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    run = started(workdir)
+    (status,) = json.loads(launch("status", "--json").stdout)
+    assert (status["run_id"], status["state"], status["where"]) == (run.name, "running", os.uname().nodename)
+    assert status["iteration"] >= 1
+    assert "hello from the script" in launch("logs", run.name).stdout
+    assert launch("cancel", run.name).returncode == 0
+    command.wait(60)
+    assert "stopped" in launch("status", run.name).stdout
+    again = launch("cancel", run.name)
+    assert (again.returncode, "not running" in again.stderr) == (2, True)
+
+
+def test_torchrun_killed_leaves_no_rank_behind(launch: Launch, workdir: Path) -> None:
+    script(workdir, "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)\n")
+    done = launch(*SCRIPT)
+    assert done.returncode == 1
+    assert result_of(only_run(workdir))["cause"] == "launch"
+    assert not processes_of(only_run(workdir))
+
+
+def test_the_agent_is_light(workdir: Path) -> None:
+    script(workdir, STOPPABLE)
+    command = subprocess.Popen(launcher_command(*SCRIPT), cwd=workdir, env=environment(), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    run = started(workdir)
+    agent = json.loads((run / "submission.json").read_text())["pid"]
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{agent}/status").read_text())
+    command.send_signal(signal.SIGINT)
+    command.wait(60)
+    assert int(peak) < 30 * 1024

@@ -1,0 +1,186 @@
+"""The run directory: complete or absent, private, found by what a person types."""
+
+import json
+import os
+import stat
+import threading
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.errors import UserError
+from launcher.records import checkpoints, rundir
+from launcher.records.files import append_json_line, last_json_line, read_json, read_json_lines, write_atomic, write_json
+from launcher.records.result import Result, read_result
+from launcher.records.status import status_of
+from launcher.slurm.queue import Job
+
+
+def test_a_run_directory_is_private_and_made_once(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path / "runs", "a-run")
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(run.secret.stat().st_mode) == 0o600
+    assert len(run.secret.read_text()) == 64
+    with pytest.raises(UserError):
+        rundir.create(tmp_path / "runs", "a-run")
+
+
+def test_a_runs_dir_that_is_no_directory_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="runs_dir="):
+        rundir.create(tmp_path / "file", "a-run")
+
+
+def test_run_ids_sort_by_time_and_differ_within_a_second() -> None:
+    now = datetime(2026, 11, 29, 18, 15, 2)
+    ids = {rundir.new_run_id("t", "l", now) for _ in range(20)}
+    assert len(ids) > 1
+    assert all(run_id.startswith("20261129-181502-t-l-") for run_id in ids)
+
+
+def test_two_claimants_never_get_the_same_attempt(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, "a-run")
+    claimed: list[int] = []
+    threads = [threading.Thread(target=lambda: claimed.append(run.claim_attempt().number)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == list(range(20))
+
+
+def _runs(tmp_path: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        run = rundir.create(tmp_path, name)
+        write_json(run.plan, {})
+        write_json(run.submission, {"scheduler": "slurm", "job_id": str(1000 + number)})
+
+
+def test_a_run_is_found_by_id_beginning_directory_and_job(tmp_path: Path) -> None:
+    _runs(tmp_path, "2026-ant", "2026-ant-2", "2027-bee")
+    assert rundir.find(tmp_path, "2026-ant").run_id == "2026-ant"  # exact before longer ones
+    assert rundir.find(tmp_path, "2027").run_id == "2027-bee"
+    assert rundir.find(tmp_path, "1001").run_id == "2026-ant-2"
+    assert rundir.find(tmp_path, str(tmp_path / "2027-bee")).run_id == "2027-bee"
+    with pytest.raises(UserError, match=r"2026-ant, 2026-ant-2"):
+        rundir.find(tmp_path, "2026")
+    with pytest.raises(UserError, match="no run 'x'"):
+        rundir.find(tmp_path, "x")
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+    with pytest.raises(TypeError):
+        write_atomic(path, 3)  # pyright: ignore[reportArgumentType]
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@given(st.binary(max_size=40))
+def test_a_reader_of_a_log_passes_over_what_is_no_record(noise: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "log"
+        append_json_line(path, {"a": 1})
+        with open(path, "ab") as file:
+            file.write(noise.replace(b"{", b"") + b"\n")
+        append_json_line(path, {"a": 2})
+        with open(path, "ab") as file:
+            file.write(b'{"a": 3')  # still being written
+        assert list(read_json_lines(path)) == [{"a": 1}, {"a": 2}]
+        assert last_json_line(path) == {"a": 2}
+
+
+def test_nothing_to_read_is_none(tmp_path: Path) -> None:
+    assert read_json(tmp_path / "x") is None
+    assert last_json_line(tmp_path / "x") is None
+    assert read_result(tmp_path / "x") is None
+
+
+def _save(directory: Path, iteration: int, keep: int = 3) -> checkpoints.Checkpoint:
+    return checkpoints.write(directory, iteration, lambda file: file.write(b"state" * iteration) and None, keep)
+
+
+def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
+    for iteration in (20, 40, 60, 80):
+        _save(tmp_path, iteration)
+    assert [found.iteration for found in checkpoints.list_sealed(tmp_path)] == [40, 60, 80]
+    assert len(os.listdir(tmp_path)) == 6
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "unsealed", "gone", "seal cut"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
+    _save(tmp_path, 20)
+    newest = _save(tmp_path, 40).path
+    seal = newest.with_suffix(".json")
+    {
+        "cut": lambda: newest.write_bytes(newest.read_bytes()[:-1]),
+        "changed": lambda: newest.write_bytes(newest.read_bytes()[:-1] + b"X"),
+        "unsealed": seal.unlink,
+        "gone": newest.unlink,
+        "seal cut": lambda: seal.write_text(seal.read_text()[:-3]),
+    }[damage]()
+    found = checkpoints.newest_whole(tmp_path)
+    assert found is not None
+    assert found.iteration == 20
+
+
+def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    _save(tmp_path, 20)
+
+    def fail(_: object) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        checkpoints.write(tmp_path, 40, fail, 3)
+    assert sorted(os.listdir(tmp_path)) == ["000000020.json", "000000020.pt"]
+
+
+def test_the_verdict_reads_back_and_says_who_where_and_how() -> None:
+    result = Result("failed", "crash", "ValueError: boom", rank=3, host="node2", exit_code=7, iteration=12, seconds=4.2)
+    assert result.line() == "failed: rank 3 on node2 exited with code 7 (ValueError: boom) · iteration 12 · 4 s"
+    killed = Result("failed", "crash", rank=0, host="n", signal="SIGKILL")
+    assert "rank 0 on n was killed by SIGKILL" in killed.line()
+
+
+def test_a_result_of_a_later_version_can_still_be_read(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"outcome": "completed", "cause": "solved", "new": 1}))
+    assert read_result(tmp_path / "result.json") == Result("completed", "solved")
+
+
+@pytest.mark.parametrize(
+    ("job", "state"),
+    [
+        (Job("PENDING", "Resources"), "pending"),
+        (Job("RUNNING"), "running"),
+        (Job("SOMETHING_NEW"), "running"),
+        (Job("NODE_FAIL"), "lost"),
+        (None, "lost"),
+    ],
+)
+def test_a_run_without_a_verdict_is_what_slurm_says_of_its_job(tmp_path: Path, job: Job | None, state: str) -> None:
+    _runs(tmp_path, "a-run")
+    run = rundir.find(tmp_path, "a-run")
+    assert status_of(run, {"1000": job} if job else {}).state == state
+    assert status_of(run, None).state == "unknown"
+
+
+def test_a_verdict_stands_unless_the_job_is_queued_again(tmp_path: Path) -> None:
+    _runs(tmp_path, "a-run")
+    run = rundir.find(tmp_path, "a-run")
+    Result("completed", "solved").write(run.result)
+    assert status_of(run, {"1000": Job("COMPLETED")}).state == "completed"
+    assert status_of(run, None).state == "completed"
+    assert status_of(run, {"1000": Job("PENDING", "BeginTime")}).state == "pending"
+
+
+def test_a_local_run_whose_agent_is_gone_is_lost_even_if_its_pid_lives_on(tmp_path: Path) -> None:
+    _runs(tmp_path, "a-run")
+    run = rundir.find(tmp_path, "a-run")
+    write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": os.getpid()})
+    assert status_of(run, None).state == "lost"

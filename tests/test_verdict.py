@@ -1,0 +1,98 @@
+"""Which failure came first, and what a log's last error is."""
+
+from launcher.config.compose import compose
+from launcher.node.ranks import Failure, Report
+from launcher.node.traceback_text import last_error
+from launcher.node.verdict import Findings, judge
+from launcher.plan.build import build
+from launcher.records.result import Result
+from tests.test_plan import HERE
+
+PLAN = build(compose(["cluster=a100x2", "cluster.nodes=2"]).config, HERE)
+
+
+def failure(rank: int, exit_code: int, ended: float, host: str = "a") -> Failure:
+    return Failure(rank, host, exit_code, ended, "", f"rank-{rank}.log")
+
+
+def verdict(findings: Findings, **training: object) -> Result:
+    return judge(PLAN, findings, training, attempts=1, seconds=3)
+
+
+def test_the_first_failure_is_blamed_not_its_victims() -> None:
+    victims = Report(0, 1, (failure(0, 1, 10.3), failure(1, -6, 10.2)))
+    culprit = Report(1, 1, (failure(3, 7, 10.1, "b"), failure(2, 1, 10.4, "b")))
+    result = verdict(Findings({0: victims, 1: culprit}))
+    assert (result.outcome, result.cause, result.rank, result.host, result.exit_code) == ("failed", "crash", 3, "b", 7)
+
+
+def test_a_signal_is_named_and_is_no_exit_code() -> None:
+    result = verdict(Findings({0: Report(0, 1, (failure(1, -9, 1.0),))}))
+    assert (result.signal, result.exit_code) == ("SIGKILL", None)
+
+
+def test_a_lost_node_is_the_cause_only_where_no_rank_failed() -> None:
+    assert verdict(Findings({0: Report(0, 0)}, lost=["b"])).cause == "node_lost"
+    assert verdict(Findings({0: Report(0, 1, (failure(0, 3, 1.0),))}, lost=["b"])).cause == "crash"
+
+
+def test_missing_nodes_are_named() -> None:
+    result = verdict(Findings(missing=["b", "c"]))
+    assert (result.cause, result.host) == ("rendezvous", "b")
+    assert "b, c" in result.line()
+
+
+def test_a_request_to_stop_is_the_cause_whatever_the_ranks_did_then() -> None:
+    result = verdict(Findings({0: Report(0, 1, (failure(0, -15, 1.0),))}, stopped_by="terminated"), iteration=7)
+    assert (result.outcome, result.cause, result.rank, result.iteration) == ("stopped", "terminated", None, 7)
+    assert "resume=the-run" in result.hint
+
+
+def test_ranks_that_drifted_apart_are_a_cause_of_their_own() -> None:
+    result = verdict(Findings({0: Report(0, 1, (failure(0, 1, 1.0),))}), ranks_in_sync=False)
+    assert result.cause == "ranks_out_of_sync"
+
+
+def test_torchrun_itself_may_fail() -> None:
+    result = verdict(Findings({0: Report(0, 127, message="cannot start python3.99")}))
+    assert (result.cause, result.exit_code) == ("launch", 127)
+    assert "python3.99" in result.line()
+
+
+def test_a_training_that_ended_says_why_and_a_script_is_just_finished() -> None:
+    done = Findings({0: Report(0, 0), 1: Report(1, 0)})
+    assert verdict(done, reason="solved").cause == "solved"
+    assert verdict(done).cause == "finished"
+
+
+def test_a_report_crosses_the_wire_unchanged() -> None:
+    report = Report(1, 1, (failure(3, 7, 1.5),), "words")
+    assert Report.from_message(report.to_message()) == report
+
+
+TRACEBACK = """\
+iteration 3
+Traceback (most recent call last):
+  File "t.py", line 3, in <module>
+    f(
+    ~~^
+ValueError: boom: bad shape
+more output
+"""
+
+
+def test_the_error_is_the_line_that_ends_the_last_traceback() -> None:
+    assert last_error(TRACEBACK) == "ValueError: boom: bad shape"
+    assert last_error("Traceback (most recent call last):\n  x\nKeyError: 1\n" + TRACEBACK) == "ValueError: boom: bad shape"
+    assert last_error(TRACEBACK.replace("ValueError: boom: bad shape", "torch.OutOfMemoryError")) == "torch.OutOfMemoryError"
+
+
+def test_torchs_copy_with_the_rank_before_each_line_is_read_too() -> None:
+    prefixed = "".join(f"[rank3]:{line}\n" if line[:1] == " " else f"[rank3]: {line}\n" for line in TRACEBACK.splitlines()[1:6])
+    assert last_error(prefixed) == "ValueError: boom: bad shape"
+
+
+def test_a_log_without_a_traceback_has_no_error() -> None:
+    assert last_error("all well\n") == ""
+    assert last_error('  File "t.py", line 1\n    f(:\n      ^\nSyntaxError: invalid syntax\n') == "SyntaxError: invalid syntax"
+    assert last_error("Traceback (most recent call last):\n  File") == ""
