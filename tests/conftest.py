@@ -22,7 +22,7 @@ Launch = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory of the test, with a name that breaks whatever is not quoted."""
-    path = tmp_path / "it's a $HOME; \"dir\" é"
+    path = tmp_path / 'it\'s a $HOME; "dir" é'
     path.mkdir()
     monkeypatch.chdir(path)
     return path

@@ -54,7 +54,9 @@ def test_the_end_of_one_side_is_seen_by_the_other() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.0\r\n\r\n", b'{"node": 1, "nonce": "x", "proof": "x"}\n', b"[1]\n"])
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.0\r\n\r\n", b'{"node": 1, "nonce": "x", "proof": "x"}\n', b"[1]\n"]
+)
 def test_a_stranger_who_connects_is_turned_away_and_the_nodes_still_meet(said: bytes) -> None:
     key = f"job.2.{said!r}"  # a port of its own: the one before may still be closing
 
@@ -95,12 +97,11 @@ def test_a_stranger_who_holds_the_port_is_passed_over(mute: bool) -> None:
     async def work() -> None:
         joined = Joined()
         port = ports.candidates(key)[0]
-        async with await asyncio.start_server(stranger, "0.0.0.0", port):
-            async with control.Server(key, "secret", joined):
-                member = await control.connect("127.0.0.1", key, "secret", 2)
-                await joined.come.wait()
-                joined[2].send({"kind": "hello"})
-                assert await member.receive() == {"kind": "hello"}
+        async with await asyncio.start_server(stranger, "0.0.0.0", port), control.Server(key, "secret", joined):
+            member = await control.connect("127.0.0.1", key, "secret", 2)
+            await joined.come.wait()
+            joined[2].send({"kind": "hello"})
+            assert await member.receive() == {"kind": "hello"}
 
     run(work())
 
@@ -123,4 +124,4 @@ def test_ports_lie_below_the_ephemeral_range_and_are_the_same_for_all_who_know_t
     for number in range(2000):
         tried = ports.candidates(f"{number}.0.torchrun")
         assert tried == ports.candidates(f"{number}.0.torchrun")
-        assert 10_000 <= tried[0] and tried[-1] < 32_768
+        assert min(tried) >= 10_000 and max(tried) < 32_768

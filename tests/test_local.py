@@ -79,7 +79,7 @@ def test_resume_goes_on_after_the_saved_iteration_and_the_maximum_is_the_total(l
     never = "task.solved=null"
     assert launch("max_iterations=3", "checkpoint.every=2", never).returncode == 0
     first = only_run(workdir)
-    assert [path.name for path in sorted((first / "checkpoints").glob("*.pt"))] == ["000000002.pt", "000000003.pt"]
+    assert sorted(path.name for path in (first / "checkpoints").iterdir()) == ["000000002", "000000003"]
     assert launch("max_iterations=5", "resume=latest", never).returncode == 0
     second = sorted((workdir / "runs").iterdir())[-1]
     assert [line["iteration"] for line in metrics_of(second)] == [4, 5]
@@ -150,7 +150,7 @@ def test_environment_values_of_any_content_reach_the_ranks(launch: Launch, workd
     value = "mlx5_0:1,mlx5_1:1 = $HOME `x` 'q' \"d\" é\\n"
     from launcher.config.compose import quote
 
-    assert f"got {ascii(value)}" in launch(*SCRIPT, f"cluster.env.X={quote(value)}").stdout
+    assert f"got {value!a}" in launch(*SCRIPT, f"cluster.env.X={quote(value)}").stdout
 
 
 def test_a_module_is_run_as_torchrun_would(launch: Launch, workdir: Path) -> None:
@@ -163,7 +163,11 @@ def test_a_module_is_run_as_torchrun_would(launch: Launch, workdir: Path) -> Non
 def test_the_planned_world_is_what_a_rank_must_see(workdir: Path) -> None:
     program = "from launcher.train import Rank\nwith Rank('cpu'): pass\n"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(LAUNCHER_WORLD_SIZE="4"), capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        env=environment(LAUNCHER_WORLD_SIZE="4"),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "world of 1 ranks, and the plan has 4" in done.stderr
 
@@ -220,13 +224,21 @@ def test_ctrl_c_in_a_terminal_saves_and_stops_all_ranks(workdir: Path, ranks: in
     assert "save" in output and "stopped: interrupted" in output
     result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("stopped", "interrupted")
-    assert (run / "checkpoints" / f"{result['iteration']:09}.pt").is_file()
+    assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()
     assert not processes_of(run)
 
 
+DEAF = """\
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(os.environ["LAUNCHER_PROGRESS"], "w") as file:
+    file.write('{"iteration": 1}\\n')
+time.sleep(100)
+"""
+
+
 def test_a_second_ctrl_c_stops_at_once_what_will_not_end(workdir: Path) -> None:
-    script(workdir, "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-                    "open(os.environ['LAUNCHER_PROGRESS'], 'w').write('{\"iteration\": 1}\\n')\ntime.sleep(100)\n")  # fmt: skip
+    script(workdir, DEAF)
     pid, terminal = in_terminal(launcher_command(*SCRIPT), workdir)
     run = started(workdir)
     os.write(terminal, b"\x03")
@@ -307,3 +319,30 @@ def test_the_agent_is_light(workdir: Path) -> None:
     command.send_signal(signal.SIGINT)
     command.wait(60)
     assert int(peak) < 30 * 1024
+
+
+@pytest.mark.parametrize(("task", "ranks"), [("cartpole", 1), ("cartpole", 2), ("pendulum", 1)])
+def test_a_resumed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
+    launch: Launch, workdir: Path, task: str, ranks: int
+) -> None:
+    import torch
+
+    common = (
+        f"task={task}",
+        f"cluster.nproc_per_node={ranks}",
+        "task.solved=null",
+        "num_envs=16",
+        "checkpoint.every=4",
+    )
+    for more in (["max_iterations=8"], ["max_iterations=4"], ["max_iterations=8", "resume=latest"]):
+        assert launch(*common, *more).returncode == 0
+    runs = sorted((workdir / "runs").iterdir())
+    states = [
+        torch.load(run / "checkpoints/000000008/state.pt", weights_only=True)["algorithm"] for run in (runs[0], runs[2])
+    ]
+    for part in ("actor_state_dict", "critic_state_dict"):
+        for name, tensor in states[0][part].items():
+            assert torch.equal(tensor, states[1][part][name]), f"{part} {name}"
+    assert [line["learning_rate"] for line in metrics_of(runs[2])] == [
+        line["learning_rate"] for line in metrics_of(runs[0])[4:]
+    ]

@@ -76,7 +76,9 @@ def test_nothing_of_nccl_is_set_that_was_not_asked_for() -> None:
 
 
 def test_a_script_is_run_by_python_with_its_arguments_as_words(tmp_path: Path) -> None:
-    plan = plan_of("task=script", "library=torchrun", "task.path=my train.py", "task.args=[--lr, 1e-3, 'a b', true, null]")
+    plan = plan_of(
+        "task=script", "library=torchrun", "task.path=my train.py", "task.args=[--lr, 1e-3, 'a b', true, null]"
+    )
     assert plan.entry == ("/venv/bin/python", "-u", "/work dir/my train.py", "--lr", "0.001", "a b", "true", "null")
     assert plan_of("task=script", "library=torchrun", "task.path=/x/run.sh").entry == ("/x/run.sh",)
     module = plan_of("task=script", "library=torchrun", "task.module=pkg.train", "cluster.python=/py")
@@ -90,7 +92,9 @@ def test_max_iterations_and_num_envs_come_from_the_task_unless_they_are_given() 
 
 def test_torchrun_is_told_its_place_statically() -> None:
     command = torchrun_command(plan_of("cluster=a100x2", "cluster.nodes=3"), 2, "node2", 12345, "/logs")
-    assert {"--nnodes=3", "--nproc-per-node=2", "--node-rank=2", "--master-addr=node2", "--master-port=12345"} <= set(command)
+    assert {"--nnodes=3", "--nproc-per-node=2", "--node-rank=2", "--master-addr=node2", "--master-port=12345"} <= set(
+        command
+    )
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20), max_size=5))

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from launcher.errors import UserError
 from launcher.records import checkpoints, rundir
-from launcher.records.files import append_json_line, last_json_line, read_json, read_json_lines, write_atomic, write_json
+from launcher.records.files import (
+    append_json_line,
+    last_json_line,
+    read_json,
+    read_json_lines,
+    write_atomic,
+    write_json,
+)
 from launcher.records.result import Result, read_result
 from launcher.records.status import status_of
 from launcher.slurm.queue import Job
@@ -102,43 +109,56 @@ def test_nothing_to_read_is_none(tmp_path: Path) -> None:
     assert read_result(tmp_path / "x") is None
 
 
-def _save(directory: Path, iteration: int, keep: int = 3) -> checkpoints.Checkpoint:
-    return checkpoints.write(directory, iteration, lambda file: file.write(b"state" * iteration) and None, keep)
+def _save(directory: Path, iteration: int, keep: int = 3, ranks: int = 2) -> checkpoints.Checkpoint:
+    for name in (checkpoints.STATE, *map(checkpoints.part_name, range(ranks))):
+        checkpoints.write_file(directory, iteration, name, lambda file: file.write(b"state" * iteration))
+    return checkpoints.seal(directory, iteration, ranks, keep)
 
 
 def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
     for iteration in (20, 40, 60, 80):
         _save(tmp_path, iteration)
-    assert [found.iteration for found in checkpoints.list_sealed(tmp_path)] == [40, 60, 80]
-    assert len(os.listdir(tmp_path)) == 6
+    assert [(found.iteration, found.world_size) for found in checkpoints.list_sealed(tmp_path)] == [
+        (40, 2),
+        (60, 2),
+        (80, 2),
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["000000040", "000000060", "000000080"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "unsealed", "gone", "seal cut"])
+def test_the_same_iteration_can_be_saved_again(tmp_path: Path) -> None:
+    _save(tmp_path, 20, ranks=2)
+    _save(tmp_path, 20, ranks=1)
+    (found,) = checkpoints.list_sealed(tmp_path)
+    assert found.world_size == 1 and found.whole() and not found.part(1).exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "unsealed", "gone", "part gone", "seal cut", "seal empty"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
     _save(tmp_path, 20)
-    newest = _save(tmp_path, 40).path
-    seal = newest.with_suffix(".json")
+    newest = _save(tmp_path, 40)
+    state, seal = newest.state, newest.path / "seal.json"
     {
-        "cut": lambda: newest.write_bytes(newest.read_bytes()[:-1]),
-        "changed": lambda: newest.write_bytes(newest.read_bytes()[:-1] + b"X"),
+        "cut": lambda: state.write_bytes(state.read_bytes()[:-1]),
+        "changed": lambda: state.write_bytes(state.read_bytes()[:-1] + b"X"),
         "unsealed": seal.unlink,
-        "gone": newest.unlink,
+        "gone": state.unlink,
+        "part gone": newest.part(1).unlink,
         "seal cut": lambda: seal.write_text(seal.read_text()[:-3]),
+        "seal empty": lambda: seal.write_text('{"iteration": 40, "world_size": 2}'),
     }[damage]()
     found = checkpoints.newest_whole(tmp_path)
     assert found is not None
     assert found.iteration == 20
 
 
-def test_a_save_that_fails_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_save_that_dies_leaves_the_checkpoint_before_and_its_litter_goes_with_the_next(tmp_path: Path) -> None:
     _save(tmp_path, 20)
-
-    def fail(_: object) -> None:
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        checkpoints.write(tmp_path, 40, fail, 3)
-    assert sorted(os.listdir(tmp_path)) == ["000000020.json", "000000020.pt"]
+    checkpoints.write_file(tmp_path, 40, checkpoints.STATE, lambda file: file.write(b"half"))
+    found = checkpoints.newest_whole(tmp_path)
+    assert found is not None and found.iteration == 20
+    _save(tmp_path, 60)
+    assert sorted(os.listdir(tmp_path)) == ["000000020", "000000060"]
 
 
 def test_the_verdict_reads_back_and_says_who_where_and_how() -> None:

@@ -60,7 +60,9 @@ def batch(sandbox: Sandbox, directory: Path, script: str, *options: str) -> str:
     """Submit a script; return the job's id."""
     file = directory / "job.sh"
     file.write_text(f"#!/bin/bash\n{script}\n")
-    return output(sandbox, "sbatch", "--parsable", f"--chdir={directory}", "-oout", "--open-mode=append", *options, str(file))
+    return output(
+        sandbox, "sbatch", "--parsable", f"--chdir={directory}", "-oout", "--open-mode=append", *options, str(file)
+    )
 
 
 # What a sandbox consists of outside its directory: processes, and namespaces (with the mounts and networks in them).
@@ -236,7 +238,9 @@ def test_two_sandboxes_side_by_side_and_nothing_left_of_the_second(
 
 @pytest.mark.parametrize("when", ["starting", "started"])
 def test_nothing_is_left_of_a_killed_starter(when: str, tmp_path: Path) -> None:
-    program = "from tests.sandbox import Sandbox; s = Sandbox.start(2, accounting=False); print(1); s.popen(['cat']).wait()"
+    program = (
+        "from tests.sandbox import Sandbox; s = Sandbox.start(2, accounting=False); print(1); s.popen(['cat']).wait()"
+    )
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-uc", program],

@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.records import checkpoints
 from tests.conftest import ROOT, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_cli import WITHOUT_TORCH
@@ -37,7 +37,9 @@ def in_cluster(cluster: Sandbox) -> dict[str, str]:
     return environment(SLURM_CONF=cluster.env["SLURM_CONF"])
 
 
-def launch_on(cluster: Sandbox, workdir: Path, *arguments: str, timeout: float = 150) -> "subprocess.CompletedProcess[str]":
+def launch_on(
+    cluster: Sandbox, workdir: Path, *arguments: str, timeout: float = 150
+) -> "subprocess.CompletedProcess[str]":
     """Run the command line on the cluster's login node."""
     return cluster.run(launcher_command(*arguments), cwd=workdir, env=in_cluster(cluster), timeout=timeout)
 
@@ -208,7 +210,7 @@ def test_submission_returns_at_once_needs_no_torch_and_names_the_next_commands(s
     wait_until((run / "result.json").exists)
     result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("stopped", "terminated")
-    assert (run / "checkpoints" / f"{result['iteration']:09}.pt").is_file()  # it was let save
+    assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()  # it was let save
     assert "iteration=1" in follow.communicate(timeout=30)[0]
     wait_until(lambda: slurm_state(sandbox, job_id) == "CANCELLED", 20)
 
@@ -224,7 +226,7 @@ def test_a_requeued_job_is_a_second_attempt_that_goes_on_from_the_checkpoint(san
     result = result_of(run)
     assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 150, 2)
     start = json.loads((run / "attempts/001/rendezvous.json").read_text())
-    assert start["resume"].endswith(".pt")
+    assert checkpoints.read(Path(start["resume"])) is not None
     assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 151))
 
 
@@ -235,7 +237,7 @@ def test_the_warning_before_the_time_limit_saves_and_stops(sandbox: Sandbox, wor
     result = result_of(only_run(workdir))
     assert done.returncode == 130
     assert (result["outcome"], result["cause"]) == ("stopped", "time_limit")
-    assert list(only_run(workdir).glob("checkpoints/*.pt"))
+    assert list(only_run(workdir).glob("checkpoints/*/seal.json"))
 
 
 def test_ctrl_c_while_waiting_leaves_the_job_alone(sandbox: Sandbox, workdir: Path) -> None:

@@ -29,7 +29,8 @@ def test_node_lists_expand_in_their_own_order(text: str, hosts: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "gpu[10-8]", "node[1-3", "node1-3]", "a,,b", ",a", "a,", "n[]", "n[1,]", "n[a-b]", "n[1-999999999]", "[[1]]"]
+    "text",
+    ["", "gpu[10-8]", "node[1-3", "node1-3]", "a,,b", ",a", "a,", "n[]", "n[1,]", "n[a-b]", "n[1-999999999]", "[[1]]"],
 )
 def test_a_broken_node_list_is_an_error_never_an_odd_host(text: str) -> None:
     with pytest.raises(HostListError):
@@ -39,7 +40,9 @@ def test_a_broken_node_list_is_an_error_never_an_odd_host(text: str) -> None:
 _names = st.from_regex(r"[a-z][a-z0-9-]{0,5}", fullmatch=True)
 
 
-@given(st.lists(st.tuples(_names, st.lists(st.integers(0, 999), min_size=1, max_size=5), st.integers(1, 4)), min_size=1))
+@given(
+    st.lists(st.tuples(_names, st.lists(st.integers(0, 999), min_size=1, max_size=5), st.integers(1, 4)), min_size=1)
+)
 def test_any_list_of_numbered_hosts_comes_out_whole(groups: list[tuple[str, list[int], int]]) -> None:
     text = ",".join(f"{name}[{','.join(f'{n:0{width}}' for n in numbers)}]" for name, numbers, width in groups)
     assert expand(text) == [f"{name}{n:0{width}}" for name, numbers, width in groups for n in numbers]

@@ -25,7 +25,9 @@ def test_time_is_read_as_slurm_reads_it(text: str, seconds: int) -> None:
     assert parse_time(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["1h", "1.5", "0", "-1", "", "1:2:3:4", "1-", "-5", "00:00", "0-0", "UNLIMITED", "1 2", "٣"])
+@pytest.mark.parametrize(
+    "text", ["1h", "1.5", "0", "-1", "", "1:2:3:4", "1-", "-5", "00:00", "0-0", "UNLIMITED", "1 2", "٣"]
+)
 def test_time_that_slurm_refuses_or_misreads_is_an_error_that_says_what_is_meant(text: str) -> None:
     with pytest.raises(UserError, match=r"1:30:00"):
         parse_time(text)

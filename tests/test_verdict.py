@@ -83,16 +83,27 @@ more output
 
 def test_the_error_is_the_line_that_ends_the_last_traceback() -> None:
     assert last_error(TRACEBACK) == "ValueError: boom: bad shape"
-    assert last_error("Traceback (most recent call last):\n  x\nKeyError: 1\n" + TRACEBACK) == "ValueError: boom: bad shape"
-    assert last_error(TRACEBACK.replace("ValueError: boom: bad shape", "torch.OutOfMemoryError")) == "torch.OutOfMemoryError"
+    assert (
+        last_error("Traceback (most recent call last):\n  x\nKeyError: 1\n" + TRACEBACK)
+        == "ValueError: boom: bad shape"
+    )
+    assert (
+        last_error(TRACEBACK.replace("ValueError: boom: bad shape", "torch.OutOfMemoryError"))
+        == "torch.OutOfMemoryError"
+    )
 
 
 def test_torchs_copy_with_the_rank_before_each_line_is_read_too() -> None:
-    prefixed = "".join(f"[rank3]:{line}\n" if line[:1] == " " else f"[rank3]: {line}\n" for line in TRACEBACK.splitlines()[1:6])
+    prefixed = "".join(
+        f"[rank3]:{line}\n" if line[:1] == " " else f"[rank3]: {line}\n" for line in TRACEBACK.splitlines()[1:6]
+    )
     assert last_error(prefixed) == "ValueError: boom: bad shape"
 
 
 def test_a_log_without_a_traceback_has_no_error() -> None:
     assert last_error("all well\n") == ""
-    assert last_error('  File "t.py", line 1\n    f(:\n      ^\nSyntaxError: invalid syntax\n') == "SyntaxError: invalid syntax"
+    assert (
+        last_error('  File "t.py", line 1\n    f(:\n      ^\nSyntaxError: invalid syntax\n')
+        == "SyntaxError: invalid syntax"
+    )
     assert last_error("Traceback (most recent call last):\n  File") == ""

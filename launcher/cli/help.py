@@ -36,7 +36,7 @@ choices
 
 often used keys
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
-  resume=latest|RUN|FILE     start from a checkpoint
+  resume=latest|RUN|DIR      start from a checkpoint
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them

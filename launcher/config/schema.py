@@ -150,7 +150,7 @@ class Config:
     max_iterations: Optional[int] = None  # the TOTAL, resumed or not; default: the task's
     num_envs: Optional[int] = None  # per rank; default: the task's
     runs_dir: str = "runs"
-    resume: Optional[str] = None  # latest, a run, or a checkpoint file
+    resume: Optional[str] = None  # latest, a run, or a checkpoint's directory
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     watch: Watch = field(default_factory=Watch)
     wait: bool = False

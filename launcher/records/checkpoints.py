@@ -1,22 +1,26 @@
 """The checkpoints of a run as files: which there are, which are whole, which are kept.
 
-A checkpoint is a data file and, written after it, a seal: its size, its checksum and what is in it. What has no seal
-was never finished; what does not fit its seal is damaged. Both are passed over.
+A checkpoint is a directory: ``state.pt``, what is the same on all ranks; ``rank-N.pt``, what is a rank's own; and
+``seal.json``, written last, with the size and the checksum of every file. The directory gets its name only when it
+is sealed. What has no seal was never finished; what does not fit its seal is damaged. Both are passed over.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
+import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from launcher.records.files import read_json, sync, write_json
+from launcher.records.files import Record, read_json, sync, write_json
 
+STATE = "state.pt"
 _CHUNK = 1 << 20
+
+Save = Callable[[BinaryIO], object]
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,40 @@ class Checkpoint:
     path: Path
     iteration: int
     """The number of iterations that are done."""
+    world_size: int
+
+    @property
+    def state(self) -> Path:
+        """What is the same on all ranks."""
+        return self.path / STATE
+
+    def part(self, rank: int) -> Path:
+        """What is a rank's own: random numbers, environments."""
+        return self.path / part_name(rank)
 
     def whole(self) -> bool:
-        """True when the data is what was sealed, byte for byte."""
-        seal = read_json(_seal(self.path)) or {}
+        """True when all files are what was sealed, byte for byte."""
+        files = (read_json(_seal(self.path)) or {}).get("files", {})
         try:
-            return (self.path.stat().st_size, _checksum(self.path)) == (seal.get("size"), seal.get("crc32"))
+            return bool(files) and all(_fingerprint(self.path / name) == files[name] for name in files)
         except OSError:
             return False
 
 
+def part_name(rank: int) -> str:
+    """The file of a rank's own state."""
+    return f"rank-{rank}.pt"
+
+
+def read(path: Path) -> Checkpoint | None:
+    """The checkpoint in a directory, or None where there is no sealed one. Its data has not been checked."""
+    seal = read_json(_seal(path))
+    return Checkpoint(path, int(seal["iteration"]), int(seal["world_size"])) if seal else None
+
+
 def list_sealed(directory: Path) -> list[Checkpoint]:
     """All sealed checkpoints, the oldest first. Their data has not been checked."""
-    seals = ((path, read_json(path)) for path in directory.glob("*.json"))
-    found = [Checkpoint(path.with_suffix(".pt"), int(seal["iteration"])) for path, seal in seals if seal]
+    found = filter(None, map(read, directory.glob("[0-9]*")))
     return sorted(found, key=lambda checkpoint: checkpoint.iteration)
 
 
@@ -48,43 +72,53 @@ def newest_whole(directory: Path) -> Checkpoint | None:
     return next(filter(Checkpoint.whole, reversed(list_sealed(directory))), None)
 
 
-def write(directory: Path, iteration: int, save: Callable[[BinaryIO], None], keep: int) -> Checkpoint:
-    """Save through `save`, seal, and remove all but the last `keep`.
+def write_file(directory: Path, iteration: int, name: str, save: Save) -> None:
+    """Write one file of a checkpoint that is being made; every rank may do so at once."""
+    unfinished = _unfinished(directory, iteration)
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with open(unfinished / name, "wb") as file:
+        save(file)
+        file.flush()
+        sync(file.fileno())
+
+
+def seal(directory: Path, iteration: int, world_size: int, keep: int) -> Checkpoint:
+    """Finish a checkpoint whose files have all been written, and remove all but the last `keep`.
 
     Whenever the process or the node dies in between, the checkpoint before is still there and whole.
     """
-    path = directory / f"{iteration:09}.pt"
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            save(file)
-            file.flush()
-            sync(file.fileno())
-        seal = {"iteration": iteration, "size": temporary.stat().st_size, "crc32": _checksum(temporary)}
-        _seal(path).unlink(missing_ok=True)  # of an earlier file of this name: it would not fit the new data
-        os.replace(temporary, path)
-        write_json(_seal(path), seal)
-    finally:
-        temporary.unlink(missing_ok=True)
+    path, unfinished = directory / f"{iteration:09}", _unfinished(directory, iteration)
+    files = {file.name: _fingerprint(file) for file in sorted(unfinished.glob("*.pt"))}
+    write_json(_seal(unfinished), {"iteration": iteration, "world_size": world_size, "files": files})
+    shutil.rmtree(path, ignore_errors=True)  # of an earlier save after the same iteration
+    os.replace(unfinished, path)
     _prune(directory, keep)
-    return Checkpoint(path, iteration)
+    return Checkpoint(path, iteration, world_size)
 
 
 def _prune(directory: Path, keep: int) -> None:
-    for old in list_sealed(directory)[:-keep]:
-        _seal(old.path).unlink(missing_ok=True)
-        old.path.unlink(missing_ok=True)
+    newest = list_sealed(directory)
+    for old in newest[:-keep]:
+        _seal(old.path).unlink(missing_ok=True)  # first: half a checkpoint must not look like one
+        shutil.rmtree(old.path, ignore_errors=True)
+    for litter in directory.glob(".*.unfinished"):  # of attempts that died while they saved
+        if newest and litter.name < f".{newest[-1].path.name}":
+            shutil.rmtree(litter, ignore_errors=True)
+
+
+def _unfinished(directory: Path, iteration: int) -> Path:
+    return directory / f".{iteration:09}.unfinished"
 
 
 def _seal(path: Path) -> Path:
-    return path.with_suffix(".json")
+    return path / "seal.json"
 
 
-def _checksum(path: Path) -> int:
+def _fingerprint(path: Path) -> Record:
     checksum = 0
     for chunk in _chunks(path):
         checksum = zlib.crc32(chunk, checksum)
-    return checksum
+    return {"size": path.stat().st_size, "crc32": checksum}
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

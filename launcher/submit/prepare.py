@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -42,13 +41,13 @@ def write_run(plan: Plan, composed: Composed) -> RunDir:
 
 
 def find_checkpoint(config: Config, runs_dir: Path) -> Path:
-    """The checkpoint that ``resume=`` means: a file, the newest one of a run, or of this task's and library's runs.
+    """The checkpoint that ``resume=`` means: its directory, the newest one of a run, or of all runs like this.
 
     Raises:
         UserError: there is none.
     """
     wish = config.resume or ""
-    if os.path.isfile(wish):
+    if checkpoints.read(Path(wish)):
         return Path(wish).absolute()
     runs = _runs_like(config, runs_dir) if wish == "latest" else [rundir.find(runs_dir, wish)]
     for run in reversed(runs):

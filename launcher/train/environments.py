@@ -9,7 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from launcher.train import environment_state
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,15 @@ class Environments:
 
     def __init__(self, env_id: str, num_envs: int, seed: int, device: torch.device, reward_scale: float = 1.0,
                  env_args: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        self._envs = gymnasium.make_vec(
+        envs = gymnasium.make_vec(
             env_id,
             num_envs,
             vectorization_mode="sync",
             vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
             **(env_args or {}),
         )
+        assert isinstance(envs, SyncVectorEnv)
+        self._envs = envs
         self._space = self._envs.single_action_space
         self._scale = reward_scale
         self.num_envs, self.device = num_envs, device
@@ -58,6 +62,20 @@ class Environments:
             torch.as_tensor(ended | timed_out, device=self.device),
             torch.as_tensor(timed_out & ~ended, device=self.device),
         )
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Where all environments stand, in plain values; None where they cannot tell."""
+        states = [environment_state.get_state(env) for env in self._envs.envs]
+        return None if None in states else {"envs": states, "observations": self.observations.cpu()}
+
+    def set_state(self, state: dict[str, Any] | None) -> None:
+        """Go on from where :meth:`get_state` found them."""
+        if state is None:
+            print("resuming in new episodes: these environments cannot tell where they stood", flush=True)
+            return
+        for env, stood in zip(self._envs.envs, state["envs"], strict=True):
+            environment_state.set_state(env, stood)
+        self.observations = state["observations"].to(self.device)
 
     def _translate(self, actions: torch.Tensor) -> np.ndarray:
         raw = actions.detach().cpu().numpy()

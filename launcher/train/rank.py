@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from launcher.records.files import append_json_line, read_json, write_json
+from launcher.records.files import append_json_line, write_json
 from launcher.train.checkpoints import Checkpoints
 from launcher.train.digest import digest
 
@@ -47,7 +47,7 @@ class Rank:
         self.seed = seed + self.rank
         self.device = _device(device, self.local_rank)
         self.backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.checkpoints = Checkpoints(_path("LAUNCHER_CHECKPOINT_DIR"), self.rank == 0, checkpoint_keep)
+        self.checkpoints = Checkpoints(self.rank, self.world_size, checkpoint_keep, self.barrier)
         self.iteration = 0
         """Iterations that are done; a resumed training sets it to where it goes on."""
         self.in_sync: bool | None = None
@@ -86,6 +86,11 @@ class Rank:
         tensor = torch.tensor(value, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.item()
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        if self.world_size > 1:
+            dist.barrier()
 
     def progress(self, iteration: int, **metrics: Any) -> None:
         """Record that `iteration` iterations are done: a line of metrics.jsonl, now and then one of the log.
@@ -134,14 +139,6 @@ class Rank:
 
     def _take_warning(self, *_: object) -> None:
         self._warned = True
-
-
-def settings() -> Mapping[str, Any]:
-    """The part of the plan that is for the ranks: task, library, agent, seed, iterations."""
-    plan = read_json(Path(os.environ["LAUNCHER_RUN_DIR"]) / "plan.json")
-    if plan is None:
-        raise RuntimeError("no plan.json in LAUNCHER_RUN_DIR")
-    return plan["training"]
 
 
 def _device(wish: str, local_rank: int) -> torch.device:

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import random
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
@@ -25,17 +21,9 @@ from rsl_rl.utils.logger import Logger
 from tensordict import TensorDict
 
 from launcher.train.environments import Environments
-from launcher.train.rank import Rank, settings
+from launcher.train.training import State, Training, training
 
 _NEVER = sys.maxsize
-
-
-class StopTraining(Exception):
-    """Leaves RSL-RL's loop after an iteration, on all ranks alike."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class RslRlEnv(VecEnv):
@@ -60,15 +48,16 @@ class RslRlEnv(VecEnv):
 class Runner(OnPolicyRunner):
     """RSL-RL's runner on any device, with our records in place of its console output and checkpoints."""
 
-    def __init__(self, env: VecEnv, training: Mapping[str, Any], rank: Rank, log_dir: Path) -> None:
-        self._rank, self._training = rank, training
-        config = {**training["agent"], "save_interval": _NEVER}
-        super().__init__(env, config, log_dir=str(log_dir), device=str(rank.device))
-        self.logger = Telemetry(self, log_dir)
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        config = {**training.agent, "save_interval": _NEVER}
+        env = RslRlEnv(training.environments)
+        super().__init__(env, config, log_dir=str(training.log_dir), device=str(training.rank.device))
+        self.logger = Telemetry(self)
 
     def _configure_multi_gpu(self) -> None:
         """What RSL-RL does here, less the parts that only work with one CUDA device per rank."""
-        rank = self._rank
+        rank = self.training.rank
         self.gpu_world_size, self.gpu_global_rank, self.gpu_local_rank = rank.world_size, rank.rank, rank.local_rank
         self.is_distributed = rank.world_size > 1
         places = {"global_rank": rank.rank, "local_rank": rank.local_rank, "world_size": rank.world_size}
@@ -77,50 +66,30 @@ class Runner(OnPolicyRunner):
     def save(self, path: str, infos: dict[str, Any] | None = None) -> None:
         """Nothing: RSL-RL's own final checkpoint would be written in place."""
 
-    def run(self) -> str:
-        """Train to the end; returns the reason of the end."""
-        left = self._training["max_iterations"] - self.current_learning_iteration
-        try:
-            if left > 0:
-                self.learn(left)
-        except StopTraining as stop:
-            return stop.reason
-        return "max_iterations"
-
     def resume(self) -> None:
-        """Go on after the newest checkpoint, if there is one."""
-        state = self._rank.checkpoints.load(self._rank.device)
+        """Go on after the checkpoint, if there is one."""
+        state = self.training.resume()
         if state is not None:
             self.alg.load(state["algorithm"], None, True)
-            self.alg.learning_rate = state["learning_rate"]
-            self.current_learning_iteration = self._rank.iteration = state["iteration"]
+            self.current_learning_iteration = state["iteration"]
 
-    def after_iteration(self, done: int, metrics: Mapping[str, Any]) -> None:
-        """Record, save when it is time, and end when the ranks agree to. `done` counts finished iterations."""
-        rank, training = self._rank, self._training
-        rank.progress(done, **metrics)
-        solved = _solved(training["task"]["solved"], metrics)
-        stop = rank.should_stop(wish=solved)
-        if stop or done % training["checkpoint"]["every"] == 0 or done == training["max_iterations"]:
-            self._checkpoint(done)
-        if stop:
-            raise StopTraining("solved" if rank.all_reduce_max(float(solved)) else "asked to stop")
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Parameters and normalisers."""
+        yield from self.alg.actor.state_dict().values()
+        yield from self.alg.critic.state_dict().values()
 
-    def _checkpoint(self, done: int) -> None:
-        self._rank.check_sync([*self.alg.actor.parameters(), *self.alg.critic.parameters()])
-        state = {"iteration": done, "algorithm": self.alg.save(), "learning_rate": self.alg.learning_rate}
-        self._rank.checkpoints.save(done, state)
+    def state(self) -> State:
+        return {"algorithm": self.alg.save()}
 
 
 class Telemetry(Logger):
     """RSL-RL's logger: TensorBoard as ever, and the hook that it calls on every rank after every iteration."""
 
-    def __init__(self, runner: Runner, log_dir: Path) -> None:
-        self._runner = runner
-        env, rank = runner.env, runner._rank
+    def __init__(self, runner: Runner) -> None:
+        self._runner, rank = runner, runner.training.rank
         super().__init__(
-            str(log_dir), runner.cfg, env.cfg, env.num_envs, runner.is_distributed, rank.world_size, rank.rank,
-            str(rank.device),
+            str(runner.training.log_dir), runner.cfg, runner.env.cfg, runner.env.num_envs, runner.is_distributed,
+            rank.world_size, rank.rank, str(rank.device),
         )  # fmt: skip
 
     def _store_code_state(self) -> list[str]:
@@ -130,12 +99,13 @@ class Telemetry(Logger):
     def log(self, it: int, *args: Any, collect_time: float, learn_time: float, **kwargs: Any) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             super().log(it, *args, collect_time=collect_time, learn_time=learn_time, **kwargs)
-        self._runner.after_iteration(it + 1, self._metrics(it + 1, collect_time, learn_time, kwargs))
+        metrics = self._metrics(it + 1, collect_time, learn_time, kwargs)
+        self._runner.training.after_iteration(it + 1, metrics, self._runner.tensors, self._runner.state)
 
     def _metrics(self, done: int, collect_time: float, learn_time: float, said: Mapping[str, Any]) -> dict[str, Any]:
         """Frames are those of all ranks; returns are unscaled, over the last 100 episodes of this rank."""
         frames = self.cfg["num_steps_per_env"] * self.num_envs * self.gpu_world_size
-        scale = self._runner._training["task"]["reward_scale"]
+        scale = self._runner.training.task["reward_scale"]
         return {
             "env_steps": done * frames,
             "fps": round(frames / (collect_time + learn_time)),
@@ -148,32 +118,12 @@ class Telemetry(Logger):
         }
 
 
-def _solved(goal: Mapping[str, Any] | None, metrics: Mapping[str, Any]) -> bool:
-    """False on the ranks that measure nothing: the one that does decides for all."""
-    value = metrics.get(goal["metric"]) if goal else None
-    return goal is not None and value is not None and value >= goal["threshold"]
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
 def main() -> None:
     """Train as the plan in LAUNCHER_RUN_DIR says."""
-    training = settings()
-    task = training["task"]
-    with Rank(training["device"], training["seed"], training["checkpoint"]["keep"]) as rank:
-        _seed(rank.seed)
-        environments = Environments(
-            task["env"], training["num_envs"], rank.seed, rank.device, task["reward_scale"], task["env_args"]
-        )
-        print(f"first observation {environments.observations[0].tolist()}", flush=True)
-        log_dir = Path(os.environ["LAUNCHER_RUN_DIR"]) / "tensorboard"
-        runner = Runner(RslRlEnv(environments), training, rank, log_dir)
+    with training() as here:
+        runner = Runner(here)
         runner.resume()
-        rank.report(runner.run())
+        here.run(runner.learn)
 
 
 if __name__ == "__main__":
