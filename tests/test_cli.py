@@ -6,11 +6,12 @@ import pty
 import shlex
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Launch, environment, launcher_command, script
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, script
 
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from launcher.cli.main import main; sys.exit(main())"
 
@@ -160,10 +161,17 @@ def test_ctrl_c_before_anything_runs_is_130_without_a_traceback() -> None:
     assert not done.stderr
 
 
-def test_a_wheel_holds_configuration_and_templates() -> None:
-    text = (ROOT / "pyproject.toml").read_text()
-    assert 'conf = "launcher/conf"' in text
-    assert 'slurm_templates = "launcher/slurm_templates"' in text
+def test_an_installed_wheel_works_without_the_clone(workdir: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(workdir)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = workdir.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(workdir / "installed")
+    for arguments in (["--help"], ["render", "cluster=a100x2", "-o", "run.sbatch"]):
+        command = launcher_command(*arguments)
+        installed = environment(PYTHONPATH=str(workdir / "installed"))
+        done = subprocess.run(command, cwd=workdir, env=installed, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert str(workdir / "installed" / "launcher") == os.readlink(only_run(workdir) / "code" / "launcher")
 
 
 def in_terminal(command: list[str], workdir: Path) -> tuple[int, int]:

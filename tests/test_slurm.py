@@ -124,8 +124,10 @@ shown = {n: v for n, v in os.environ.items() if n.startswith(("SLURM_", "SRUN_")
 shown["mask"] = len(os.sched_getaffinity(0))
 print("SHOW " + json.dumps(shown))
 """
-_OF_THIS_JOB = re.compile(r"SLURM_(JOB_?ID|JOB_UID|.*_PORT|.*PID|JOB_START_TIME|JOB_END_TIME|.*NODE(LIST|NAME)|.*IPADDR|TOPOLOGY_ADDR|.*_HOST|"
-                          r"SUBMIT_DIR|UMASK|RLIMIT_\w+)|SLURMD_\w+|SLURM_LAUNCH_\w+")  # fmt: skip
+_OF_THIS_JOB = re.compile(
+    r"SLURM_(JOB_?ID|JOB_UID|.*_PORT|.*PID|JOB_(START|END)_TIME|.*NODE(LIST|NAME)|.*IPADDR|TOPOLOGY_ADDR|.*_HOST"
+    r"|SUBMIT_DIR|UMASK|RLIMIT_\w+|LAUNCH_\w+)|SLURMD_\w+"
+)
 
 
 def test_a_job_submitted_from_inside_a_job_runs_as_from_outside(sandbox: Sandbox, workdir: Path) -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks of our own: ratios against a baseline, measured in one run."""
