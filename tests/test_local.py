@@ -346,3 +346,15 @@ def test_a_resumed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
     assert [line["learning_rate"] for line in metrics_of(runs[2])] == [
         line["learning_rate"] for line in metrics_of(runs[0])[4:]
     ]
+
+
+def test_ctrl_c_before_the_ranks_are_there_ends_at_once(workdir: Path) -> None:
+    pid, terminal = in_terminal(launcher_command(), workdir)
+    wait_until(lambda: list(workdir.glob("runs/*/attempts/000/node-0.log")))
+    began = time.monotonic()
+    os.write(terminal, b"\x03")
+    read_all(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    assert time.monotonic() - began < 10
+    assert result_of(only_run(workdir))["cause"] == "interrupted"
+    assert not processes_of(only_run(workdir))

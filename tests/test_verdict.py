@@ -48,6 +48,12 @@ def test_a_request_to_stop_is_the_cause_whatever_the_ranks_did_then() -> None:
     assert "resume=the-run" in result.hint
 
 
+def test_a_request_that_came_when_all_was_done_stopped_nothing() -> None:
+    findings = Findings({0: Report(0, 0), 1: Report(1, 0)}, stopped_by="terminated")
+    assert verdict(findings, reason="solved").outcome == "completed"
+    assert verdict(findings, reason="asked to stop").outcome == "stopped"
+
+
 def test_ranks_that_drifted_apart_are_a_cause_of_their_own() -> None:
     result = verdict(Findings({0: Report(0, 1, (failure(0, 1, 1.0),))}), ranks_in_sync=False)
     assert result.cause == "ranks_out_of_sync"

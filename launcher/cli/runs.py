@@ -90,6 +90,7 @@ def statuses_of(runs: Sequence[RunDir]) -> list[Status]:
 
 
 def _closed(run: RunDir) -> bool:
+    """A verdict can be taken back by a requeue, but not for ever: Slurm need not be asked about old runs."""
     return run.result.exists() and time.time() - run.result.stat().st_mtime > 24 * 3600
 
 

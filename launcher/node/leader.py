@@ -24,7 +24,7 @@ EXIT_CODES = {COMPLETED: 0, STOPPED: TERMINATED}
 _REPORT_S = 15.0
 """How long after the grace a node may take to report before it counts as lost."""
 _IMPATIENT_S = 1.0
-"""A second request to stop, this long after the first one to the same node, is a person who will not wait."""
+"""The same request to the same node again, this much later, comes from a person who will not wait."""
 
 
 class Leader(Member):
@@ -34,7 +34,7 @@ class Leader(Member):
         super().__init__(plan, run, place)
         self._findings = Findings()
         self._channels: dict[int, control.Channel] = {}
-        self._requests: dict[int, float] = {}  # when each node was first asked to stop
+        self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
         self._deadline: float | None = None  # for the reports, once the ranks are being stopped
 
     async def serve(self) -> int:
@@ -115,12 +115,12 @@ class Leader(Member):
             self._stop_all("failure", FAILURE_GRACE_S)
 
     def _request(self, node: int, request: str) -> None:
-        """Slurm asks every node at once; only a node that is asked again later means that nobody will wait."""
+        """Slurm asks every node at once, and before a time limit in two ways: neither is impatience."""
         if not self._findings.stopped_by and not self._findings.failed:
             self._findings.stopped_by = request
         self._attempt.stop_file.touch()
         now = asyncio.get_running_loop().time()
-        if now - self._requests.setdefault(node, now) > _IMPATIENT_S:
+        if now - self._requests.setdefault((node, request), now) > _IMPATIENT_S:
             self._tell_to_stop("impatience", 0.0)
         else:
             self._stop_all(request, self.plan.budgets.stop_grace_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,7 +80,6 @@ class Ranks:
         self._attempt = Attempt(Path(start.attempt))
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
-        self._stopping = False
         self._torchrun: subprocess.Popen[bytes] | None = None
 
     async def run(self) -> Report:
@@ -96,27 +96,25 @@ class Ranks:
         return self._report(self._torchrun.wait())
 
     async def stop(self, grace_s: float) -> None:
-        """Ask the ranks to end, with SIGTERM; kill what is left after the grace. A second call kills at once."""
+        """Ask the ranks to end, with SIGTERM, and kill what is left after the grace; without a grace, at once."""
         if self._torchrun is None or self._torchrun.poll() is not None:
             return
-        grace_s, self._stopping = (0.0 if self._stopping else grace_s), True
-        pids = list(self._pids.values()) or [self._torchrun.pid]
-        processes.kill(pids, signal.SIGTERM if grace_s else signal.SIGKILL)
-        if await self._ends_within(pids, grace_s):
-            return
-        processes.kill_groups(self._pids.values(), signal.SIGKILL)
-        await self._ends_within(pids, _TORCHRUN_S)
-        processes.kill([self._torchrun.pid], signal.SIGKILL)
+        if len(self._pids) == self._plan.resources.nproc_per_node and grace_s:
+            processes.kill(self._alive(), signal.SIGTERM)
+            await self._end_within(grace_s)
+        processes.kill_groups(self._alive(), signal.SIGKILL)
+        await self._end_within(0)
+        self._torchrun.kill()  # before all ranks are there nothing can be saved
 
-    async def _ends_within(self, pids: list[int], seconds: float) -> bool:
-        """True when the ranks and then torchrun end by themselves."""
+    def _alive(self) -> list[int]:
+        return [pid for local_rank, pid in self._pids.items() if local_rank not in self._ended]
+
+    async def _end_within(self, seconds: float) -> None:
+        """Wait for the ranks, and then for torchrun, which notices a little later; but no longer than that."""
         assert self._torchrun is not None
-        try:
-            await asyncio.wait_for(asyncio.gather(*map(processes.ended, pids)), seconds)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*map(processes.ended, self._alive())), seconds or _TORCHRUN_S)
             await asyncio.wait_for(processes.ended(self._torchrun.pid), _TORCHRUN_S)
-        except asyncio.TimeoutError:
-            return False
-        return True
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         start, attempt = self._start, self._attempt

@@ -31,6 +31,10 @@ class Findings:
         return bool(self.lost or self.missing or self.problem or any(report.code for report in self.reports.values()))
 
 
+BY_ITSELF = ("solved", "max_iterations")
+"""Reasons of a training that was done: a request that came while it ended stopped nothing."""
+
+
 def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts: int, seconds: float) -> Result:
     """One cause: the request to stop, else the first thing that went wrong, else how the training ended by itself.
 
@@ -44,7 +48,8 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         "attempts": attempts,
         "seconds": round(seconds, 1),
     }
-    if findings.stopped_by:
+    ended_by_itself = not findings.failed and training.get("reason") in BY_ITSELF
+    if findings.stopped_by and not ended_by_itself:
         waited = f"while waiting for {', '.join(findings.missing)}" if findings.missing else ""
         return Result(STOPPED, findings.stopped_by, waited, hint=_resume_hint(plan, training), **facts)
     if findings.failed:
