@@ -1,0 +1,64 @@
+"""What the sandbox needs from the system, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from . import namespaces
+from .errors import SandboxUnavailable
+
+_PACKAGE_OF_COMMAND = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "slurmdbd": "slurmdbd",
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+}
+_PACKAGE_OF_FILE = {"*/slurm-wlm/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin"}
+_INSTALL = "sudo python -m tests.sandbox install"
+_ADMINISTRATOR_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def require() -> None:
+    """Raise SandboxUnavailable where a sandbox cannot start."""
+    if not sys.platform.startswith("linux"):
+        raise SandboxUnavailable("the Slurm sandbox needs Linux")
+    if packages := missing_packages():
+        raise SandboxUnavailable(f"the Slurm sandbox needs the packages {' '.join(packages)}: {_INSTALL}")
+    if os.geteuid() != 0:
+        raise SandboxUnavailable("the Slurm sandbox makes namespaces and mounts: run it as root (sudo)")
+    try:
+        with namespaces.children_in(None):
+            pass
+    except PermissionError:
+        raise SandboxUnavailable("the Slurm sandbox makes namespaces: its container must be privileged") from None
+
+
+def missing_packages() -> list[str]:
+    """Debian packages that are not there, found by their commands and plugins."""
+    path = f"{os.environ.get('PATH', os.defpath)}:{_ADMINISTRATOR_PATH}"
+    missing = [package for command, package in _PACKAGE_OF_COMMAND.items() if not shutil.which(command, path=path)]
+    return missing + [package for file, package in _PACKAGE_OF_FILE.items() if not any(Path("/usr/lib").glob(file))]
+
+
+def install() -> list[str]:
+    """Install what is missing, and return that."""
+    packages = missing_packages()
+    if not packages:
+        return []
+    if not shutil.which("apt-get"):
+        raise SandboxUnavailable(f"not a Debian system; the Slurm sandbox needs: {' '.join(packages)}")
+    if os.geteuid() != 0:
+        raise SandboxUnavailable(f"only root can install packages ({' '.join(packages)}): {_INSTALL}")
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for arguments in (["update", "-qq"], ["install", "-y", "--no-install-recommends", *packages]):
+        if subprocess.run(["apt-get", *arguments], env=environment, stdin=subprocess.DEVNULL).returncode:
+            raise SandboxUnavailable(f"apt-get {arguments[0]} failed; needed: {' '.join(packages)}")
+    return packages
