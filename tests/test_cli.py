@@ -181,3 +181,11 @@ def in_terminal(command: list[str], workdir: Path) -> tuple[int, int]:
         os.chdir(workdir)
         os.execvpe(command[0], command, environment(TERM="xterm", COLUMNS="120"))
     return pid, terminal
+
+
+def test_a_python_without_our_packages_is_told_so_in_one_line(workdir: Path) -> None:
+    command = [sys.executable, "-S", "-m", "launcher", "dry_run=true"]  # -S: without site-packages
+    done = subprocess.run(command, cwd=workdir, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "has no package" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -12,6 +12,10 @@ from launcher.cli.arguments import Arguments, read
 from launcher.errors import LauncherError, UserError
 
 
+_NEEDED = ("hydra", "omegaconf", "yaml", "submitit", "jinja2")
+"""What the launcher itself is made of; anything else that is missing is a fault of ours."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code. Mistakes end in one line on stderr, never in a traceback."""
     try:
@@ -19,6 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LauncherError as error:
         print(f"launcher: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _NEEDED:
+            raise
+        hint = "use the Python that it was installed for, such as .venv/bin/python"
+        print(f"launcher: {sys.executable} has no package '{error.name}': {hint}", file=sys.stderr)
+        return UserError.exit_code
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `launcher status | head`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from types import FrameType
 from .sandbox import Sandbox
 
 _TRY = "python -m launcher task=cartpole cluster=sandbox cluster.nodes=2 wait=true"
-_BASHRC = '[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="(slurm) $PS1"\n'
+_BASHRC = '[ -f ~/.bashrc ] && . ~/.bashrc\nPS1="(slurm) $PS1"\nPATH={python}:$PATH\n'
+"""`python` is the one that started the sandbox, whatever the user's own settings put before it."""
 
 
 def run_shell(sandbox: Sandbox, command: Sequence[str]) -> int:
@@ -42,7 +44,7 @@ def _user_shell(bashrc: Path, environment: dict[str, str]) -> tuple[list[str], d
     """The user's shell, with a prompt that says where one is."""
     shell = environment.get("SHELL") or "/bin/bash"
     if Path(shell).name == "bash":
-        bashrc.write_text(_BASHRC)
+        bashrc.write_text(_BASHRC.replace("{python}", shlex.quote(str(Path(sys.executable).parent))))
         return [shell, "--rcfile", str(bashrc), "-i"], environment
     return [shell, "-i"], environment | {"PS1": "(slurm) $ ", "PROMPT": "(slurm) %# "}
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import config_files, namespaces, network, node
 from .channel import Channel, Closed
-from .init import Answer, Init, SiteError
+from .init import Answer, Init, SiteError, tail
 from .settings import LOGIN_NODE, LOGS, STATE, Settings
 
 _PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
@@ -70,9 +70,9 @@ class Site:
         self._prepare()
         if self._settings.accounting:
             self._start_accounting()
-        self._start_daemon("slurmctld", "-D", "-i")
+        slurmctld = self._start_daemon("slurmctld", "-D", "-i")
         self._boot(self._settings.nodes)
-        self._init.wait_for(self._all_idle, "nodes idle")
+        self._init.wait_for(self._all_idle, "idle nodes", watch={slurmctld: self._log("slurmctld")})
 
     def serve(self) -> None:
         verbs = (self.fail, self.crash, self.recover, self.partition, self.heal, self.namespaces)
@@ -154,9 +154,10 @@ class Site:
         self._init.wait_for((STATE / "mysql.sock").exists, "mariadb", watch={pid: self._log("mariadb")})
         self._start_daemon("slurmdbd", "-D")
 
-    def _start_daemon(self, name: str, *options: str) -> None:
+    def _start_daemon(self, name: str, *options: str) -> int:
         pid = self._spawn(name, [name, *options])
         self._init.wait_for(lambda: network.listening(_PORTS[name]), name, watch={pid: self._log(name)})
+        return pid
 
     def _spawn(self, name: str, command: Sequence[str]) -> int:
         return self._init.spawn(command, self._log(name))
@@ -188,7 +189,10 @@ class Site:
 
     def _all_idle(self) -> bool:
         listed = subprocess.run(["sinfo", "-hN", "-p", "main", "-o", "%T"], capture_output=True, text=True, check=False)
-        return listed.stdout.split() == ["idle"] * len(self._settings.nodes)
+        states = listed.stdout.split()
+        if "inval" in states:
+            raise SiteError(f"nodes do not have what slurm.conf says of them\n{tail(self._log('slurmctld'))}")
+        return states == ["idle"] * len(self._settings.nodes)
 
     def _booted(self, name: str) -> BootedNode:
         if name not in self._nodes:
