@@ -1,13 +1,17 @@
 # make train   train cartpole on this machine           ARGS="task=pendulum seed=3"
 # make test    lint, types, all tests                    ARGS="-k hostlist"
 # make slurm   a shell on a private Slurm cluster        ARGS="--nodes 8"
-# PYTHON=python3.12 chooses the interpreter of a new .venv
+# make isaaclab-env, make mjlab-env   environments for library=isaaclab and library=mjlab (docs/isaaclab.md)
+# PYTHON=python3.12 chooses the interpreter of a new .venv, PYTHON312=… that of the other environments
 
 PYTHON ?= python3
+PYTHON312 ?= python3.12
+ISAACLAB_ENV ?= .venv-isaaclab
+MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: train test fast lint slurm bench clean
+.PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
 
 train: .venv/train
 	@$(BIN)/python -m launcher $(ARGS)
@@ -26,10 +30,28 @@ lint: .venv/test
 
 slurm: .venv/train
 	@$(BIN)/python -m tests.sandbox install
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.sandbox shell $(ARGS)
+	@$(BIN)/python -m tests.sandbox shell $(ARGS)
 
 bench: .venv/train
 	@$(BIN)/python tests/benchmarks/dry_run.py
+
+# Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.
+# The assets are for machines that cannot reach Isaac Sim's server.
+isaaclab-env: $(ISAACLAB_ENV)/made
+$(ISAACLAB_ENV)/made: scripts/isaaclab_assets.py
+	@echo "installing Isaac Lab into $(ISAACLAB_ENV): 8 GB, some minutes"
+	@$(PYTHON312) -m venv $(ISAACLAB_ENV)
+	@$(ISAACLAB_ENV)/bin/python -m pip install --quiet 'isaaclab[rsl-rl,skrl]==3.0.0' rl-games==1.6.5 gym==0.26.2
+	@$(ISAACLAB_ENV)/bin/python scripts/isaaclab_assets.py $(ISAACLAB_ENV)/assets
+	@touch $@
+
+# mjlab pins an older RSL-RL than the launcher uses, and its torchvision brings a CUDA build of torch.
+mjlab-env: $(MJLAB_ENV)/made
+$(MJLAB_ENV)/made:
+	@echo "installing mjlab into $(MJLAB_ENV): 7 GB, some minutes"
+	@$(PYTHON312) -m venv $(MJLAB_ENV)
+	@$(MJLAB_ENV)/bin/python -m pip install --quiet mjlab==1.6.0
+	@touch $@
 
 clean:
 	rm -rf .venv
@@ -38,9 +60,9 @@ clean:
 	@echo "installing into .venv (the first time takes some minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(PIP) --editable '.[rsl_rl,gpu]'
+	@$(PIP) --editable '.[rsl_rl,rl_games,skrl,skrl_jax,gpu]'
 	@touch $@
 
 .venv/test: .venv/train
-	@$(PIP) --editable '.[rsl_rl,gpu,test]'
+	@$(PIP) --editable '.[rsl_rl,rl_games,skrl,skrl_jax,gpu,accelerate,trl,deepspeed,test]'
 	@touch $@

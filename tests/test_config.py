@@ -51,6 +51,7 @@ def test_every_profile_composes_and_is_valid(cluster: str) -> None:
         ("cluster.nodes=[", "KEY=VALUE"),
         ("seed=${nix}", "nix"),
         ("task=script", "library=torchrun"),
+        ("library=skrl_warp", "did you mean skrl"),
         ("library=torchrun", "task.path"),
         ("cluster.nodes=2", "needs a Slurm cluster"),
         ('name="a\nb"', "control character"),
@@ -61,6 +62,11 @@ def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> N
         validate(compose([override]).config)
     assert answer in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_overrides_that_contradict_each_other_are_a_one_line_error() -> None:
+    with pytest.raises(UserError, match="do not fit together"):
+        compose(["task.args=[a]", "task.args.x=1"])
 
 
 def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -130,3 +136,16 @@ def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) ->
 def test_any_value_survives_the_command_line(value: str) -> None:
     config = compose([f"cluster.env.X={quote(value)}"]).config
     assert config.cluster.env["X"] == value
+
+
+def test_a_task_without_hyperparameters_for_the_library_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    directory = _user_files(tmp_path, "task/acrobot", "env: Acrobot-v1\nname: acrobot\n")
+    with pytest.raises(UserError, match=r"write agent/skrl/acrobot\.yaml"):
+        validate(compose(["task=acrobot", "library=skrl"], [directory]).config)
+
+
+def test_two_ranks_on_one_gpu_are_refused() -> None:
+    overrides = ["library=skrl_jax", "cluster=a100x2", "cluster.nproc_per_node=4"]
+    validate(compose(overrides).config)
+    with pytest.raises(UserError, match=r"cluster.nproc_per_node=4 and cluster.gpus_per_node=2"):
+        validate(compose([*overrides, "cluster.device=cuda"]).config)

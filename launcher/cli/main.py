@@ -11,7 +11,6 @@ import launcher
 from launcher.cli.arguments import Arguments, read
 from launcher.errors import LauncherError, UserError
 
-
 _NEEDED = ("hydra", "omegaconf", "yaml", "submitit", "jinja2")
 """What the launcher itself is made of; anything else that is missing is a fault of ours."""
 

@@ -48,10 +48,20 @@ def _resources(plan: Plan) -> Iterator[str]:
         num_envs = plan.training["num_envs"]
         yield f"envs       {asked.world_size} × {num_envs} = {asked.world_size * num_envs}"
         yield f"iterations {plan.training['max_iterations']} in all"
+    if plan.training.get("batch"):
+        yield f"batch      {_batch(**plan.training['batch'])}"
     if asked.time_s:
         yield f"time limit {format_time(asked.time_s)}"
     if plan.resume:
         yield f"resume     {plan.resume}"
+
+
+def _batch(per_device: int | None, ranks: int, accumulation: int | None) -> str:
+    """The effective batch, samples per optimizer step; what only the script knows has no number."""
+    first = "the script's" if per_device is None else per_device
+    last = "the script's" if accumulation is None else accumulation
+    total = "" if per_device is None or accumulation is None else f" = {per_device * ranks * accumulation}"
+    return f"{first} × {ranks} × {last}{total} (per device × ranks × accumulation)"
 
 
 def _slurm(plan: Plan) -> Iterator[str]:

@@ -29,6 +29,8 @@ def explain(error: Exception) -> str | None:
         return _bad_value(cause)
     if isinstance(cause, yaml.YAMLError):
         return f"a configuration file is not valid YAML: {' '.join(str(cause).split())}"
+    if isinstance(cause, (ValueError, TypeError)):  # OmegaConf's own, where a key leads into a list
+        return f"the overrides do not fit together: {_first_line(cause)}"
     return _first_line(error) if isinstance(error, HydraException) else None
 
 

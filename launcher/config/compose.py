@@ -24,7 +24,7 @@ from launcher.errors import UserError
 CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
 """Directories of the user's own tasks, clusters and libraries, separated by colons: the setting written once."""
 
-_FREE_KEY = re.compile(r"cluster\.(env|extra_directives)[.=]")
+_FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
 
 

@@ -33,6 +33,47 @@ class GpuRequest(Enum):
     gres = "gres"
 
 
+class AccelerateMode(Enum):
+    """How Accelerate spreads a model over the ranks."""
+
+    ddp = "ddp"
+    fsdp = "fsdp"
+    fsdp2 = "fsdp2"
+    zero1 = "zero1"
+    zero2 = "zero2"
+    zero3 = "zero3"
+
+
+class MixedPrecision(Enum):
+    """What Accelerate computes in; in a YAML file write ``"no"`` with quotes, for YAML takes a bare no for false."""
+
+    no = "no"
+    fp16 = "fp16"
+    bf16 = "bf16"
+    fp8 = "fp8"
+
+
+Vectorization = Enum("Vectorization", [("auto", "auto"), ("sync", "sync"), ("async", "async"), ("envpool", "envpool")])
+"""How the environments of a rank run: one after the other, each in a process, in envpool's threads; ``auto`` is the
+environment's native way where it has one, else ``sync``. Made this way because ``async`` is a word of Python's."""
+
+
+class Registry(Enum):
+    """Who defines the environment that a task names."""
+
+    gymnasium = "gymnasium"
+    isaaclab = "isaaclab"
+    mjlab = "mjlab"
+
+
+class RlLibrary(Enum):
+    """Which library learns under Isaac Lab; its name of it."""
+
+    rsl_rl = "rsl_rl"
+    rl_games = "rl_games"
+    skrl = "skrl"
+
+
 class Console(Enum):
     """What a run in the foreground shows: the progress of the training alone, or rank 0's output with it."""
 
@@ -53,15 +94,29 @@ class Task:
     """What is learned: a gymnasium environment, or a script or module of the user's."""
 
     name: str = ""
-    env: Optional[str] = None
+    env: Optional[str] = None  # the id of a gymnasium environment, or package.module:function of yours
+    registry: Registry = Registry.gymnasium  # who defines env
     env_args: Dict[str, Any] = field(default_factory=dict)
+    vectorization: Vectorization = Vectorization.auto
     reward_scale: float = 1.0
     max_iterations: int = 1000
     num_envs: int = 64
     solved: Optional[Solved] = None
+    record: bool = False  # a video of the trained policy, policy.mp4 in the run directory
     path: Optional[str] = None
     module: Optional[str] = None
-    args: List[Any] = field(default_factory=list)
+    args: Any = None  # of the script: words in a list, or {key: value} for --key value
+    global_batch_size: Optional[int] = None  # samples per optimizer step: finds the gradient accumulation
+
+
+@dataclass
+class Accelerate:
+    """What decides Accelerate's environment; null leaves a choice to `config_file`, else to Accelerate's default."""
+
+    mode: Optional[AccelerateMode] = None  # default: the file's, else ddp
+    mixed_precision: Optional[MixedPrecision] = None
+    gradient_accumulation_steps: Optional[int] = None
+    config_file: Optional[str] = None  # as `accelerate config` writes it; its topology, ports and GPU ids do not count
 
 
 @dataclass
@@ -70,8 +125,18 @@ class Library:
 
     name: str = ""
     module: Optional[str] = None
+    registry: Registry = Registry.gymnasium  # whose tasks it trains
+    rl_library: Optional[RlLibrary] = None  # of Isaac Lab: what it learns with
+    runner: Optional[str] = None  # a module that runs the task's script in every rank
+    prepare: Optional[str] = None  # a module whose prepare() adds to the ranks' environment on every node
+    accelerate: Accelerate = field(default_factory=Accelerate)
     env: Dict[str, str] = field(default_factory=dict)
     console: Console = Console.log
+
+    @property
+    def uses_accelerate(self) -> bool:
+        """Whether the settings of `accelerate` have any effect."""
+        return self.prepare == "launcher.train.accelerate_env"
 
 
 @dataclass
@@ -108,6 +173,16 @@ class Cluster:
     env: Dict[str, str] = field(default_factory=dict)
     nccl: List[str] = field(default_factory=list)
 
+    @property
+    def ranks_per_node(self) -> int:
+        """One per GPU, or one, unless it is said."""
+        return self.nproc_per_node or max(1, self.gpus_per_node)
+
+    @property
+    def ranks(self) -> int:
+        """In all."""
+        return self.nodes * self.ranks_per_node
+
 
 @dataclass
 class Workaround:
@@ -137,6 +212,31 @@ class Watch:
 
 
 @dataclass
+class Wandb:
+    """Weights & Biases; off without a project. The key comes from the environment, or from `wandb login`."""
+
+    project: Optional[str] = None
+    entity: Optional[str] = None
+    mode: str = "online"
+
+
+@dataclass
+class Mlflow:
+    """MLflow; off without a tracking URI (a server's address, or a file)."""
+
+    uri: Optional[str] = None
+    experiment: str = "launcher"
+
+
+@dataclass
+class Tracking:
+    """Where metrics go besides metrics.jsonl and TensorBoard: one tracked run, whatever the ranks and attempts."""
+
+    wandb: Wandb = field(default_factory=Wandb)
+    mlflow: Mlflow = field(default_factory=Mlflow)
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -153,5 +253,6 @@ class Config:
     resume: Optional[str] = None  # latest, a run, or a checkpoint's directory
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     watch: Watch = field(default_factory=Watch)
+    tracking: Tracking = field(default_factory=Tracking)
     wait: bool = False
     dry_run: bool = False

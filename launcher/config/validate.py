@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from launcher.config.schema import Cluster, Config, Scheduler
+from launcher.config.batch import batch_of, uses_training_arguments
+from launcher.config.schema import (
+    Accelerate,
+    AccelerateMode,
+    Cluster,
+    Config,
+    Device,
+    Library,
+    MixedPrecision,
+    Registry,
+    Scheduler,
+    Task,
+)
 from launcher.config.units import parse_memory, parse_time
 from launcher.errors import UserError
 
@@ -17,6 +29,8 @@ _POSITIVE = (
     ("num_envs", lambda c: c.num_envs),
     ("task.max_iterations", lambda c: c.task.max_iterations),
     ("task.num_envs", lambda c: c.task.num_envs),
+    ("task.global_batch_size", lambda c: c.task.global_batch_size),
+    ("library.accelerate.gradient_accumulation_steps", lambda c: c.library.accelerate.gradient_accumulation_steps),
     ("checkpoint.every", lambda c: c.checkpoint.every),
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
@@ -45,9 +59,13 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _units(config.cluster)
     yield from _control_characters(config)
     yield from _task_fits_library(config)
+    yield from _accelerate(config)
+    yield from _arguments(config)
     yield from _contradictions(config)
     if config.cluster.scheduler is Scheduler.local and config.cluster.nodes > 1:
         yield f"cluster.nodes={config.cluster.nodes} needs a Slurm cluster: this machine is one node"
+    yield from _one_gpu_per_rank(config.cluster)
+    yield from _hyperparameters(config)
 
 
 def _below(
@@ -83,8 +101,8 @@ def _control_characters(config: Config) -> Iterator[str]:
 
 def _task_fits_library(config: Config) -> Iterator[str]:
     task, library = config.task, config.library
-    if library.module is not None and task.env is None:
-        yield f"library={library.name} needs an environment, and task={task.name} has none: use library=torchrun"
+    if library.module is not None:
+        yield from _registry(task, library)
     if library.module is None and task.path is None and task.module is None:
         yield f"library={library.name} runs a script: give task=script and task.path=FILE or task.module=PKG.MODULE"
     if task.path is not None and task.module is not None:
@@ -93,8 +111,76 @@ def _task_fits_library(config: Config) -> Iterator[str]:
         yield f"task.path: there is no file '{task.path}'"
 
 
+_OWN_TASKS = {Registry.isaaclab: "isaac_cartpole", Registry.mjlab: "mjlab_cartpole"}
+
+
+def _registry(task: Task, library: Library) -> Iterator[str]:
+    fits = task.env is not None and task.registry is library.registry
+    if not fits and library.registry in _OWN_TASKS:
+        yield (
+            f"library={library.name} trains {library.name}'s own tasks, and task={task.name} is none of them: use"
+            f" task={_OWN_TASKS[library.registry]}, or task.registry={library.registry.value} task.env=ID"
+        )
+    elif task.env is None:
+        yield f"library={library.name} needs an environment, and task={task.name} has none: use library=torchrun"
+    elif not fits:
+        yield f"task={task.name} is one of {task.registry.value}'s own: use library={task.registry.value}"
+    if library.rl_library is None and library.registry is Registry.isaaclab:
+        yield "library.rl_library is missing: rsl_rl, rl_games or skrl"
+    if library.rl_library is not None and library.registry is not Registry.isaaclab:
+        yield f"library.rl_library has no effect with library={library.name}: it is Isaac Lab's choice of a library"
+
+
+def _accelerate(config: Config) -> Iterator[str]:
+    settings = config.library.accelerate
+    if not config.library.uses_accelerate and settings != Accelerate():
+        yield f"library.accelerate has no effect with library={config.library.name}: use library=accelerate or trl"
+    if settings.mode in (AccelerateMode.fsdp, AccelerateMode.fsdp2) and config.cluster.device is Device.cpu:
+        yield (
+            f"library.accelerate.mode={settings.mode.value} needs GPUs, and cluster.device=cpu: Accelerate would"
+            " silently train with DDP; use mode=ddp or mode=zero3"
+        )
+    file = settings.config_file
+    if file is not None and not Path(file).expanduser().is_file():
+        yield f"library.accelerate.config_file: there is no file '{file}'"
+    if config.library.name == "trl" and settings.mixed_precision is MixedPrecision.fp8:
+        yield "library.accelerate.mixed_precision=fp8 is not to be had with TRL's scripts: use no, fp16 or bf16"
+    if config.library.name == "trl" and not uses_training_arguments(config):
+        yield f"library=trl runs TRL's own scripts, and task={config.task.name} is none: use task=sft, dpo or grpo"
+
+
+def _arguments(config: Config) -> Iterator[str]:
+    if config.task.args is not None and not isinstance(config.task.args, (list, dict)):
+        yield f"task.args={config.task.args} is neither a list of words nor a mapping of options"
+        return
+    try:
+        batch_of(config)
+    except UserError as error:
+        yield str(error)
+
+
 def _contradictions(config: Config) -> Iterator[str]:
     for name, workaround in config.nccl.items():
         for other in workaround.conflicts:
             if other in config.nccl:
                 yield f"nccl workarounds '{name}' and '{other}' contradict each other: choose one"
+
+
+def _one_gpu_per_rank(cluster: Cluster) -> Iterator[str]:
+    """NCCL and JAX refuse two ranks on one GPU, each with a message that names neither."""
+    slurm, ranks = cluster.scheduler is Scheduler.slurm, cluster.ranks_per_node
+    if slurm and cluster.device is Device.cuda and ranks > cluster.gpus_per_node:
+        yield (
+            f"cluster.device=cuda needs a GPU per rank: cluster.nproc_per_node={ranks} and"
+            f" cluster.gpus_per_node={cluster.gpus_per_node}"
+        )
+
+
+def _hyperparameters(config: Config) -> Iterator[str]:
+    task, library = config.task, config.library
+    adapter = library.module is not None and library.registry is Registry.gymnasium
+    if adapter and task.env is not None and not config.agent:
+        yield (
+            f"there are no hyperparameters for task={task.name} under library={library.name}: write"
+            f" agent/{library.name}/{task.name}.yaml in a directory that you give with --config-dir"
+        )

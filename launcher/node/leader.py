@@ -12,6 +12,7 @@ from launcher.node import control, ports
 from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
 from launcher.node.place import Place
 from launcher.node.ranks import Report, Start
+from launcher.node.tracking import tracking
 from launcher.node.verdict import Findings, judge
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
@@ -64,7 +65,8 @@ class Leader(Member):
             self._record_rendezvous(start)
             self._broadcast("start", asdict(start))
             self.start_ranks(start)
-            await self._until_all_ended()
+            with tracking(self.plan, self.run, self._attempt):
+                await self._until_all_ended()
 
     async def _gather(self) -> bool:
         """Wait for the other nodes; False when some did not come, or a request to stop came first."""

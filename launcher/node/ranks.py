@@ -120,7 +120,7 @@ class Ranks:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
         command = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
-        environment = {**os.environ, **self._plan.values(), **self._contract()}
+        environment = {**environment_of(self._plan, self._run), **self._contract()}
         with open(attempt.node_log(self._node), "ab") as log:
             return subprocess.Popen(
                 command, cwd=self._plan.workdir, env=environment, start_new_session=True,
@@ -130,8 +130,6 @@ class Ranks:
     def _contract(self) -> dict[str, str]:
         """What a rank sees besides the plan's environment, and what only the node knows."""
         attempt = self._attempt
-        inherited = os.environ.get("PYTHONPATH")
-        code = str(self._run.code)
         return {
             "LAUNCHER_ATTEMPT": str(attempt.number),
             "LAUNCHER_RESUME": self._start.resume,
@@ -139,7 +137,6 @@ class Ranks:
             "LAUNCHER_LOG_DIR": str(attempt.path),
             "LAUNCHER_TORCHRUN_OUTCOME": str(attempt.outcome(self._node)),
             "LAUNCHER_HOST": self._host,
-            "PYTHONPATH": ":".join(dict.fromkeys([code, *(inherited.split(":") if inherited else [])])),
         }
 
     async def _watch(self, torchrun: int) -> None:
@@ -179,6 +176,13 @@ class Ranks:
     def _last_words(self) -> str:
         lines = tail(self._attempt.node_log(self._node)).decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
+
+
+def environment_of(plan: Plan, run: RunDir) -> dict[str, str]:
+    """What a process of the run gets on this node: the job's environment, the plan's, and the way to this package."""
+    environment = {**os.environ, **plan.values()}
+    path = environment.get("PYTHONPATH", "").split(":")
+    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys([str(run.code), *filter(None, path)]))}
 
 
 def _find_ranks(torchrun: int, known: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -9,8 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from launcher.config.schema import Cluster, Config, GpuRequest, Scheduler, Task
+from launcher.config.batch import batch_of
+from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler, Task
+from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
 from launcher.plan.plan import Budgets, Plan, Resources
 
@@ -44,22 +47,23 @@ def build(config: Config, here: Here) -> Plan:
         scheduler=config.cluster.scheduler.value,
         workdir=str(here.workdir),
         python=python,
-        entry=tuple(_entry(config, python, here.workdir)),
+        entry=tuple(_entry(config, python, here.workdir, run_dir)),
         resources=resources,
         budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
         environment=layers(config, run_dir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         setup=tuple(_setup(config.cluster)),
         srun_args=tuple(config.cluster.srun_args),
+        tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
         console=config.library.console.value,
-        training=_training(config),
+        training=_training(config, here.workdir),
     )
 
 
 def resources_of(cluster: Cluster) -> Resources:
     """What a cluster profile amounts to: one rank per GPU unless it says otherwise, each with its share of the node."""
-    nproc = cluster.nproc_per_node or max(1, cluster.gpus_per_node)
+    nproc = cluster.ranks_per_node
     return Resources(
         nodes=cluster.nodes,
         nproc_per_node=nproc,
@@ -113,35 +117,36 @@ def _setup(cluster: Cluster) -> Iterator[str]:
     yield from cluster.setup
 
 
-def _entry(config: Config, python: str, workdir: Path) -> Iterator[str]:
-    task = config.task
-    arguments = map(_as_word, task.args)
-    if config.library.module is not None:
-        yield from (python, "-u", "-m", config.library.module)
-    elif task.module is not None:
-        yield from (python, "-u", "-m", task.module, *arguments)
-    else:
-        yield from (*_interpreter(task, python), str(_script(task, workdir)), *arguments)
+def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterator[str]:
+    task, library = config.task, config.library
+    if library.module is not None:
+        yield from (python, "-u", "-m", library.module)
+        yield from simulators.arguments(config, run_dir.name)
+        return
+    runner = ("-m", library.runner) if library.runner is not None else ()
+    if task.module is not None:
+        yield from (python, "-u", *runner, "-m", task.module)
+    elif (task.path or "").endswith(".py"):
+        yield from (python, "-u", *runner, str(_script(task, workdir)))
+    else:  # no Python: its own command
+        yield str(_script(task, workdir))
+    yield from words(task.args)
+    yield from trl.options(config, run_dir)
+
+
+def _tracker(config: Config, python: str, run_dir: Path) -> Iterator[str]:
+    tracking = config.tracking
+    if tracking.wandb.project is not None or tracking.mlflow.uri is not None:
+        yield from (python, "-u", "-m", "launcher.train.tracker", str(run_dir))
 
 
 def _script(task: Task, workdir: Path) -> Path:
     return workdir / os.path.expanduser(task.path or "")
 
 
-def _interpreter(task: Task, python: str) -> tuple[str, ...]:
-    """A script that is no Python is its own command."""
-    return (python, "-u") if (task.path or "").endswith(".py") else ()
-
-
-def _as_word(value: Any) -> str:
-    """A value of the configuration as one word of a command line, spelled as YAML does."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value)
-
-
-def _training(config: Config) -> dict[str, Any]:
+def _training(config: Config, workdir: Path) -> dict[str, Any]:
     """What the ranks need, with defaults filled in: they read JSON and know nothing of Hydra."""
+    batch = batch_of(config)
     return {
         "task": _plain(asdict(config.task)),
         "library": config.library.name,
@@ -151,7 +156,15 @@ def _training(config: Config) -> dict[str, Any]:
         "max_iterations": config.max_iterations or config.task.max_iterations,
         "num_envs": config.num_envs or config.task.num_envs,
         "checkpoint": asdict(config.checkpoint),
+        "tracking": asdict(config.tracking),
+        "accelerate": _accelerate(config.library.accelerate, workdir) if batch else None,
+        "batch": None if batch is None else asdict(batch),
     }
+
+
+def _accelerate(settings: Accelerate, workdir: Path) -> dict[str, Any]:
+    file = None if settings.config_file is None else str(workdir / os.path.expanduser(settings.config_file))
+    return {**_plain(asdict(settings)), "config_file": file}
 
 
 def _plain(value: Any) -> Any:

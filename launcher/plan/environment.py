@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from launcher.config.schema import Cluster, Config, Workaround
+from launcher.config.batch import batch_of
+from launcher.config.schema import Accelerate, AccelerateMode, Cluster, Config, Device, Workaround
 from launcher.plan.plan import Resources, Setting
 
 
@@ -17,6 +18,8 @@ def layers(config: Config, run_dir: Path, resources: Resources) -> tuple[Setting
     return (
         *_launcher(run_dir, resources),
         *_mapping(config.library.env, f"library {config.library.name}"),
+        *_prepare(config),
+        *_accelerate(config),
         *_workarounds(config.nccl),
         *_interface(config.cluster),
         *_mapping(config.cluster.env, f"cluster {config.cluster.name}"),
@@ -33,6 +36,47 @@ def _launcher(run_dir: Path, resources: Resources) -> Iterator[Setting]:
 
 def _mapping(values: Mapping[str, str], origin: str) -> Iterator[Setting]:
     return (Setting(name, value, origin) for name, value in values.items())
+
+
+def _prepare(config: Config) -> Iterator[Setting]:
+    if config.library.prepare is not None:
+        origin = f"library {config.library.name}"
+        yield Setting("LAUNCHER_PREPARE", config.library.prepare, origin, "adds what only the node can find out")
+
+
+_SHARDING = {
+    AccelerateMode.ddp: {},
+    AccelerateMode.fsdp: {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1"},
+    AccelerateMode.fsdp2: {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
+    **{
+        mode: {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": mode.value[-1]}
+        for mode in (AccelerateMode.zero1, AccelerateMode.zero2, AccelerateMode.zero3)
+    },
+}
+
+
+def _accelerate(config: Config) -> Iterator[Setting]:
+    """What the configuration decides of Accelerate's variables; `prepare` adds all the others on the node."""
+    settings, batch = config.library.accelerate, batch_of(config)
+    if batch is None:
+        return
+    if settings.mode is not None:
+        for name, value in _SHARDING[settings.mode].items():
+            yield Setting(name, value, "library.accelerate.mode", settings.mode.value)
+    if settings.mixed_precision is not None:
+        value = settings.mixed_precision.value
+        yield Setting("ACCELERATE_MIXED_PRECISION", value, "library.accelerate.mixed_precision")
+    if batch.accumulation is not None:
+        name, value = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(batch.accumulation)
+        yield Setting(name, value, f"library {config.library.name}", "micro batches per optimizer step")
+    if config.cluster.device is Device.cpu and not _may_be_deepspeed(settings):
+        yield Setting("ACCELERATE_USE_CPU", "true", "cluster.device", "without it the ranks would train independently")
+
+
+def _may_be_deepspeed(settings: Accelerate) -> bool:
+    """DeepSpeed on a CPU is asked for by other means; whether a file asks for DeepSpeed is seen on the node."""
+    by_file = settings.mode is None and settings.config_file is not None
+    return by_file or "ACCELERATE_USE_DEEPSPEED" in _SHARDING.get(settings.mode or AccelerateMode.ddp, {})
 
 
 def _workarounds(chosen: Mapping[str, Workaround]) -> Iterator[Setting]:

@@ -75,6 +75,8 @@ class Plan:
     setup: tuple[str, ...] = ()
     """Lines of shell that the batch script runs before anything else."""
     srun_args: tuple[str, ...] = ()
+    tracker: tuple[str, ...] = ()
+    """The command that reports the metrics to trackers, beside the ranks of node 0; empty without any."""
     resume: str = ""
     """A checkpoint of another run to start from, or empty."""
     console: str = "log"
@@ -103,6 +105,6 @@ class Plan:
             "resources": Resources(**data["resources"]),
             "budgets": Budgets(**data["budgets"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
-            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args")},
+            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "tracker")},
         }
         return Plan(**{**data, **nested})

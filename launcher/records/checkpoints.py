@@ -3,6 +3,7 @@
 A checkpoint is a directory: ``state.pt``, what is the same on all ranks; ``rank-N.pt``, what is a rank's own; and
 ``seal.json``, written last, with the size and the checksum of every file. The directory gets its name only when it
 is sealed. What has no seal was never finished; what does not fit its seal is damaged. Both are passed over.
+A library that writes checkpoints of its own, as ``checkpoint-N``, gets them sealed where they are.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def read(path: Path) -> Checkpoint | None:
 
 def list_sealed(directory: Path) -> list[Checkpoint]:
     """All sealed checkpoints, the oldest first. Their data has not been checked."""
-    found = filter(None, map(read, directory.glob("[0-9]*")))
+    found = filter(None, map(read, (*directory.glob("[0-9]*"), *directory.glob("checkpoint-[0-9]*"))))
     return sorted(found, key=lambda checkpoint: checkpoint.iteration)
 
 
@@ -93,6 +94,14 @@ def seal(directory: Path, iteration: int, world_size: int, keep: int) -> Checkpo
     shutil.rmtree(path, ignore_errors=True)  # of an earlier save after the same iteration
     os.replace(unfinished, path)
     _prune(directory, keep)
+    return Checkpoint(path, iteration, world_size)
+
+
+def seal_in_place(path: Path, iteration: int, world_size: int) -> Checkpoint:
+    """Seal a directory that a library wrote under a name of its own, with all files below it; none is removed."""
+    names = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file() and file != _seal(path))
+    files = {name: _fingerprint(path / name) for name in names}
+    write_json(_seal(path), {"iteration": iteration, "world_size": world_size, "files": files})
     return Checkpoint(path, iteration, world_size)
 
 

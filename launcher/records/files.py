@@ -59,12 +59,12 @@ def read_json_lines(path: Path) -> Iterator[Record]:
         lines = path.read_bytes().splitlines()
     except OSError:
         return
-    yield from filter(None, map(_parse, lines))
+    yield from filter(None, map(parse_json_line, lines))
 
 
 def last_json_line(path: Path, window: int = 65536) -> Record | None:
     """The newest object of a log, reading only its last `window` bytes."""
-    parsed = filter(None, map(_parse, reversed(tail(path, window).splitlines())))
+    parsed = filter(None, map(parse_json_line, reversed(tail(path, window).splitlines())))
     return next(parsed, None)
 
 
@@ -78,7 +78,8 @@ def tail(path: Path, window: int = 65536) -> bytes:
         return b""
 
 
-def _parse(line: bytes) -> Record | None:
+def parse_json_line(line: bytes) -> Record | None:
+    """The object in a line, or None where there is none."""
     try:
         record = json.loads(line)
     except ValueError:

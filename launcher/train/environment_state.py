@@ -54,7 +54,7 @@ def _set_physics(env: Any, physics: State) -> None:
     for name in _MUJOCO:
         getattr(env.data, name)[:] = physics[name]
     # without a step: what the observation reads (positions of bodies, contact forces) follows from the state
-    import mujoco  # pyright: ignore[reportMissingImports]
+    import mujoco
 
-    mujoco.mj_forward(env.model, env.data)
+    mujoco.mj_forward(env.model, env.data)  # pyright: ignore[reportAttributeAccessIssue]
     env.data.qacc_warmstart[:] = physics["qacc_warmstart"]

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from launcher.train import environment_state
+from launcher.train import vectorization
+from launcher.train.episodes import Episodes
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Step:
 
     observations: torch.Tensor
     """Float32; after the end of an episode, the first one of the next."""
+    reached: torch.Tensor
+    """Float32; after the end of an episode, its own last one: what a value beyond the time limit is estimated from."""
     rewards: torch.Tensor
     """Float32, scaled."""
     dones: torch.Tensor
@@ -31,33 +33,41 @@ class Step:
 class Environments:
     """Environments of one kind on one rank; actions are continuous, whatever the task's are.
 
-    A discrete action is the largest of n continuous ones, or the sign of one where there are two.
+    A discrete action is the largest of n continuous ones, or the sign of one where there are two. A library that
+    chooses among discrete ones by itself gives their numbers, as integers.
     """
 
-    def __init__(self, env_id: str, num_envs: int, seed: int, device: torch.device, reward_scale: float = 1.0,
-                 env_args: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        envs = gymnasium.make_vec(
-            env_id,
-            num_envs,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-            **(env_args or {}),
-        )
-        assert isinstance(envs, SyncVectorEnv)
-        self._envs = envs
+    def __init__(self, task: Mapping[str, Any], num_envs: int, seed: int, device: torch.device) -> None:
+        """`task` is the task of the plan."""
+        self._envs = vectorization.make(task, num_envs, seed, str(device))
         self._space = self._envs.single_action_space
-        self._scale = reward_scale
+        self._scale = task["reward_scale"]
         self.num_envs, self.device = num_envs, device
         self.num_actions = _action_size(self._space)
-        self.max_episode_length = self._envs.spec.max_episode_steps if self._envs.spec else None
+        self.num_choices = int(self._space.n) if isinstance(self._space, gymnasium.spaces.Discrete) else None
+        self.episodes = Episodes(num_envs)
+        spec = getattr(self._envs, "spec", None)
+        self.max_episode_length: int | None = getattr(spec, "max_episode_steps", None)
         self.observations = self._tensor(self._envs.reset(seed=seed)[0])
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Box:
+        """What the libraries see: float32, whatever the task's is."""
+        return gymnasium.spaces.Box(-np.inf, np.inf, self.observations.shape[1:], np.float32)
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Box:
+        """Continuous actions between -1 and 1, which :meth:`step` translates."""
+        return gymnasium.spaces.Box(-1.0, 1.0, (self.num_actions,), np.float32)
 
     def step(self, actions: torch.Tensor) -> Step:
         """Act in all environments; `actions` has the shape (num_envs, num_actions)."""
-        observations, rewards, ended, timed_out, _ = self._envs.step(self._translate(actions))
+        observations, rewards, ended, timed_out, infos = self._envs.step(self._translate(actions))
         self.observations = self._tensor(observations)
+        self.episodes.add(rewards, ended | timed_out)
         return Step(
             self.observations,
+            self._tensor(_reached(observations, infos)),
             self._tensor(rewards) * self._scale,
             torch.as_tensor(ended | timed_out, device=self.device),
             torch.as_tensor(timed_out & ~ended, device=self.device),
@@ -65,20 +75,33 @@ class Environments:
 
     def get_state(self) -> dict[str, Any] | None:
         """Where all environments stand, in plain values; None where they cannot tell."""
-        states = [environment_state.get_state(env) for env in self._envs.envs]
-        return None if None in states else {"envs": states, "observations": self.observations.cpu()}
+        state = vectorization.state_of(self._envs)
+        if state is None:
+            return None
+        return {"envs": state, "observations": self.observations.cpu(), "episodes": self.episodes.get_state()}
 
     def set_state(self, state: dict[str, Any] | None) -> None:
         """Go on from where :meth:`get_state` found them."""
         if state is None:
             print("resuming in new episodes: these environments cannot tell where they stood", flush=True)
             return
-        for env, stood in zip(self._envs.envs, state["envs"], strict=True):
-            environment_state.set_state(env, stood)
+        vectorization.restore(self._envs, state["envs"])
         self.observations = state["observations"].to(self.device)
+        self.episodes.set_state(state["episodes"])
+
+    @property
+    def frame_rate(self) -> int:
+        """Pictures per second at which the environments look as they should."""
+        return int(getattr(self._envs, "metadata", {}).get("render_fps", 30))
+
+    def render(self) -> np.ndarray:
+        """A picture of the first environment, of height × width × 3; it has to be made with a render mode."""
+        return getattr(self._envs, "render")()[0]  # noqa: B009 - not all kinds have it
 
     def _translate(self, actions: torch.Tensor) -> np.ndarray:
         raw = actions.detach().cpu().numpy()
+        if not actions.is_floating_point():
+            return raw
         if isinstance(self._space, gymnasium.spaces.Box):
             middle, half = (self._space.high + self._space.low) / 2, (self._space.high - self._space.low) / 2
             return middle + half * np.clip(raw, -1.0, 1.0)
@@ -86,6 +109,16 @@ class Environments:
 
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+
+def _reached(observations: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
+    """The observations with those of the episodes that ended put back: gymnasium has reset them within the step."""
+    if "final_obs" not in infos:
+        return observations
+    ended = infos["_final_obs"]
+    reached = observations.copy()
+    reached[ended] = np.stack(infos["final_obs"][ended])
+    return reached
 
 
 def _action_size(space: gymnasium.Space[Any]) -> int:

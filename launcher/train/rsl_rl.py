@@ -11,7 +11,6 @@ import contextlib
 import io
 import sys
 from collections.abc import Iterator, Mapping
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -78,6 +77,10 @@ class Runner(OnPolicyRunner):
         yield from self.alg.actor.state_dict().values()
         yield from self.alg.critic.state_dict().values()
 
+    def policy(self, observations: torch.Tensor) -> torch.Tensor:
+        """Actions without exploration."""
+        return self.alg.get_policy()(TensorDict({"policy": observations}, batch_size=[len(observations)]))
+
     def state(self) -> State:
         return {"algorithm": self.alg.save()}
 
@@ -99,20 +102,12 @@ class Telemetry(Logger):
     def log(self, it: int, *args: Any, collect_time: float, learn_time: float, **kwargs: Any) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             super().log(it, *args, collect_time=collect_time, learn_time=learn_time, **kwargs)
-        metrics = self._metrics(it + 1, collect_time, learn_time, kwargs)
+        metrics = self._metrics(collect_time, learn_time, kwargs)
         self._runner.training.after_iteration(it + 1, metrics, self._runner.tensors, self._runner.state)
 
-    def _metrics(self, done: int, collect_time: float, learn_time: float, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Frames are those of all ranks; returns are unscaled, over the last 100 episodes of this rank."""
-        frames = self.cfg["num_steps_per_env"] * self.num_envs * self.gpu_world_size
-        scale = self._runner.training.task["reward_scale"]
+    def _metrics(self, collect_time: float, learn_time: float, said: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "env_steps": done * frames,
-            "fps": round(frames / (collect_time + learn_time)),
-            "return_mean": fmean(self.rewbuffer) / scale if self.rewbuffer else None,
-            "length_mean": fmean(self.lenbuffer) if self.lenbuffer else None,
-            "collect_time": round(collect_time, 4),
-            "learn_time": round(learn_time, 4),
+            **self._runner.training.measure(self.cfg["num_steps_per_env"], collect_time, learn_time),
             "learning_rate": said["learning_rate"],
             **{f"loss_{name}": value for name, value in said["loss_dict"].items()},
         }
@@ -123,7 +118,7 @@ def main() -> None:
     with training() as here:
         runner = Runner(here)
         runner.resume()
-        here.run(runner.learn)
+        here.run(runner.learn, runner.policy)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Usage: ``python -m launcher.train.torchrun TORCHRUN-ARGUMENTS``; the report goes
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -34,12 +35,19 @@ def main(arguments: list[str]) -> int:
     parsed.signals_to_handle = "SIGINT"
     parsed.shutdown_timeout = _SHUTDOWN_S
     try:
+        _prepare()
         torchrun.run(parsed)
     except ChildFailedError as error:
         return _report(1, failures=list(_failures(error)))
     except Exception as error:  # of torchrun itself: a rendezvous that failed, a command that does not exist
         return _report(1, message=f"{type(error).__name__}: {error}")
     return _report(0)
+
+
+def _prepare() -> None:
+    """Let the library add to the environment of this node's ranks what only the node can find out."""
+    if module := os.environ.get("LAUNCHER_PREPARE"):
+        importlib.import_module(module).prepare()
 
 
 def _failures(error: ChildFailedError) -> Iterator[dict[str, Any]]:

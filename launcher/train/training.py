@@ -14,6 +14,7 @@ from launcher.records.files import read_json
 from launcher.train import randomness
 from launcher.train.environments import Environments
 from launcher.train.rank import Rank
+from launcher.train.record import Policy, record
 
 State = dict[str, Any]
 
@@ -33,10 +34,10 @@ class Training:
         self.log_dir = Path(os.environ["LAUNCHER_RUN_DIR"]) / "tensorboard"
         self.task = plan["task"]
         randomness.seed_all(rank.seed)
-        self.environments = Environments(
-            self.task["env"], plan["num_envs"], rank.seed, rank.device, self.task["reward_scale"], self.task["env_args"]
-        )
+        self.environments = Environments(self.task, plan["num_envs"], rank.seed, rank.device)
         print(f"first observation {self.environments.observations[0].tolist()}", flush=True)
+        self.env_steps = 0
+        """Steps of all environments of all ranks, over all attempts."""
         self._own: State | None = None
 
     def resume(self) -> State | None:
@@ -45,7 +46,7 @@ class Training:
         if loaded is None:
             return None
         state, self._own = loaded
-        self.rank.iteration = state["iteration"]
+        self.rank.iteration, self.env_steps = state["iteration"], state["env_steps"]
         if self._own is None:
             print("resuming with another number of ranks: random numbers and environments start anew", flush=True)
         return state
@@ -55,6 +56,27 @@ class Training:
         if self._own is not None:
             randomness.set_state(self._own["random"])
             self.environments.set_state(self._own["environments"])
+
+    def measure(self, steps: int, collect_time: float, learn_time: float) -> dict[str, Any]:
+        """What is recorded of an iteration under every library. To be called once per iteration, on every rank.
+
+        Frames are those of all ranks; returns are unscaled, over the last episodes of this rank.
+
+        Args:
+            steps: steps of each environment in this iteration.
+            collect_time: seconds that this rank spent on them.
+            learn_time: seconds that this rank spent on the update.
+        """
+        frames = steps * self.environments.num_envs * self.rank.world_size
+        self.env_steps += frames
+        return {
+            "env_steps": self.env_steps,
+            "fps": round(frames / (collect_time + learn_time)),
+            "return_mean": self.environments.episodes.return_mean,
+            "length_mean": self.environments.episodes.length_mean,
+            "collect_time": round(collect_time, 4),
+            "learn_time": round(learn_time, 4),
+        }
 
     def after_iteration(
         self,
@@ -69,7 +91,7 @@ class Training:
             done: iterations that are done.
             metrics: what rank 0 records of the last one.
             tensors: all that must be equal on all ranks: parameters and normalisers.
-            state: what a resumed training needs besides `iteration`; the same on all ranks.
+            state: what a resumed training needs besides the counters; the same on all ranks.
 
         Raises:
             StopTraining: the training is to end here, on all ranks.
@@ -79,12 +101,16 @@ class Training:
         stop = self.rank.should_stop(wish=solved)
         if stop or done % self.plan["checkpoint"]["every"] == 0 or done == self.max_iterations:
             self.rank.check_sync(tensors())
-            self.rank.checkpoints.save(done, {"iteration": done, **state()}, self._own_state())
+            common = {"iteration": done, "env_steps": self.env_steps, **state()}
+            self.rank.checkpoints.save(done, common, self._own_state())
         if stop:
             raise StopTraining("solved" if self.rank.all_reduce_max(float(solved)) else "asked to stop")
 
-    def run(self, loop: Callable[[int], object]) -> None:
-        """Run a library's loop over the iterations that are left, and record why it ended."""
+    def run(self, loop: Callable[[int], object], policy: Policy) -> None:
+        """Run a library's loop over the iterations that are left, and record why it ended.
+
+        `policy` is what the loop trains, for the video that ``task.record`` asks for.
+        """
         left = self.max_iterations - self.rank.iteration
         reason = "max_iterations"
         try:
@@ -94,23 +120,29 @@ class Training:
         except StopTraining as stop:
             reason = str(stop)
         self.rank.report(reason)
+        if self.task["record"] and self.rank.rank == 0:
+            record(self.task, policy, self.log_dir.parent / "policy.mp4", self.rank.device)
 
     def _own_state(self) -> State:
         return {"random": randomness.get_state(), "environments": self.environments.get_state()}
 
     def _solved(self, metrics: Mapping[str, Any]) -> bool:
-        """False on the ranks that measure nothing: the one that does decides for all."""
+        """By rank 0's metrics, which are those on record; what it finds holds for all."""
         goal = self.task["solved"]
         value = metrics.get(goal["metric"]) if goal else None
-        return goal is not None and value is not None and value >= goal["threshold"]
+        return self.rank.rank == 0 and goal is not None and value is not None and value >= goal["threshold"]
 
 
 @contextlib.contextmanager
-def training() -> Generator[Training]:
-    """Join the run that LAUNCHER_RUN_DIR names, as one of its ranks."""
+def training(device: str | None = None) -> Generator[Training]:
+    """Join the run that LAUNCHER_RUN_DIR names, as one of its ranks.
+
+    Args:
+        device: what torch computes on, where that is not the plan's to say because something else does the gradients.
+    """
     plan = read_json(Path(os.environ["LAUNCHER_RUN_DIR"]) / "plan.json")
     if plan is None:
         raise RuntimeError("no plan.json in LAUNCHER_RUN_DIR")
     wanted = plan["training"]
-    with Rank(wanted["device"], wanted["seed"], wanted["checkpoint"]["keep"]) as rank:
+    with Rank(device or wanted["device"], wanted["seed"], wanted["checkpoint"]["keep"]) as rank:
         yield Training(wanted, rank)

@@ -38,7 +38,8 @@ def main() -> int:
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratio = medians["dry run"] / medians["hydra"]
     for name, values in times.items():
-        print(f"{name:<8} median {medians[name] * 1000:.0f} ms, from {min(values) * 1000:.0f} to {max(values) * 1000:.0f}")
+        lowest, highest = min(values) * 1000, max(values) * 1000
+        print(f"{name:<8} median {medians[name] * 1000:.0f} ms, from {lowest:.0f} to {highest:.0f}")
     print(f"ratio    {ratio:.2f} (goal: at most 1.5)")
     return int(ratio > 1.5)
 

@@ -1,0 +1,43 @@
+"""The tracker of a run: a process of its own beside the ranks, so that it can neither hang nor fail the training."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Generator
+
+from launcher.node.ranks import environment_of
+from launcher.plan.plan import Plan
+from launcher.records.rundir import Attempt, RunDir
+
+_FINISH_S = 20.0
+"""How long the tracker may take to report the last metrics after the ranks have ended."""
+
+
+@contextlib.contextmanager
+def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
+    """Have metrics reported to the trackers that the plan names, while the block runs. Does nothing without any."""
+    tracker = _start(plan, run, attempt) if plan.tracker else None
+    try:
+        yield
+    finally:
+        if tracker is not None:
+            _finish(tracker)
+
+
+def _start(plan: Plan, run: RunDir, attempt: Attempt) -> subprocess.Popen[bytes] | None:
+    with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError):
+        return subprocess.Popen(
+            plan.tracker, cwd=run.path, env=environment_of(plan, run), start_new_session=True, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    return None
+
+
+def _finish(tracker: subprocess.Popen[bytes]) -> None:
+    tracker.terminate()
+    try:
+        tracker.wait(_FINISH_S)
+    except subprocess.TimeoutExpired:
+        tracker.kill()
+        tracker.wait()
