@@ -9,6 +9,7 @@ PYTHON312 ?= python3.12
 ISAACLAB_ENV ?= .venv-isaaclab
 MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
+TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,gpu,test
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
@@ -60,9 +61,9 @@ clean:
 	@echo "installing into .venv (the first time takes some minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(PIP) --editable '.[rsl_rl,rl_games,skrl,skrl_jax,gpu]'
+	@$(PIP) --editable '.[rsl_rl,gpu]'
 	@touch $@
 
 .venv/test: .venv/train
-	@$(PIP) --editable '.[rsl_rl,rl_games,skrl,skrl_jax,gpu,accelerate,trl,deepspeed,test]'
+	@$(PIP) --editable '.[$(TESTED)]'
 	@touch $@

@@ -189,3 +189,10 @@ def test_a_python_without_our_packages_is_told_so_in_one_line(workdir: Path) -> 
     assert done.returncode == 2
     assert "has no package" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_library_that_is_not_installed_is_said_so_before_anything_starts(launch: Launch, workdir: Path) -> None:
+    done = launch("library.packages=[nothing_of_the_kind]")
+    assert done.returncode == 2
+    assert "nothing_of_the_kind: pip install 'rl-slurm-launcher[rsl_rl]'" in done.stderr
+    assert not list(workdir.iterdir())

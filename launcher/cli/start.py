@@ -18,7 +18,7 @@ from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
-from launcher.submit.prepare import plan_here, write_run
+from launcher.submit.prepare import plan_here, require_packages, write_run
 from launcher.submit.slurm import require_slurm, submit
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
@@ -33,6 +33,7 @@ def start(arguments: Arguments) -> int:
     if config.dry_run:
         print(describe(plan))
         return 0
+    require_packages(config)
     if plan.scheduler == "local":
         return _run_here(plan, write_run(plan, composed))
     require_slurm(plan)

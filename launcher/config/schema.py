@@ -124,6 +124,7 @@ class Library:
     """How it is learned: the module that runs in every rank, or none for the task's own script."""
 
     name: str = ""
+    packages: List[str] = field(default_factory=list)  # modules that the ranks import, by their first name
     module: Optional[str] = None
     registry: Registry = Registry.gymnasium  # whose tasks it trains
     rl_library: Optional[RlLibrary] = None  # of Isaac Lab: what it learns with

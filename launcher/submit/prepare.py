@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,18 @@ def plan_here(config: Config) -> Plan:
     run_id = rundir.new_run_id(config.task.name, config.library.name, datetime.now())
     resume = "" if config.resume is None else str(find_checkpoint(config, runs_dir))
     return build(config, Here(run_id, runs_dir, Path.cwd(), sys.executable, resume))
+
+
+def require_packages(config: Config) -> None:
+    """Fail before anything is written where the library is not installed; without importing it.
+
+    Raises:
+        UserError: the interpreter of this process, which is the ranks' unless another is named, lacks a package.
+    """
+    missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
+    if missing and config.cluster.python is None:
+        name = config.library.name
+        raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
 
 def write_run(plan: Plan, composed: Composed) -> RunDir:
