@@ -27,7 +27,7 @@ fast: lint
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 slurm: .venv/train
 	@$(BIN)/python -m tests.sandbox install

@@ -24,6 +24,14 @@ def test_hyperparameters_are_those_of_the_task_under_the_library() -> None:
     assert compose(["task=script", "library=torchrun"]).config.agent == {}
 
 
+@pytest.mark.parametrize("library", ["rsl_rl", "rl_games", "skrl", "skrl_jax"])
+@pytest.mark.parametrize("task", ["cartpole", "pendulum", "halfcheetah", "hopper", "walker2d", "ant", "humanoid"])
+def test_every_task_has_hyperparameters_under_every_rl_library(task: str, library: str) -> None:
+    config = compose([f"task={task}", f"library={library}"]).config
+    validate(config)
+    assert config.agent and task not in config.agent and library not in config.agent  # none landed one level too deep
+
+
 @pytest.mark.parametrize("cluster", ["local", "a100x2", "a100x8", "h100x8", "sandbox"])
 def test_every_profile_composes_and_is_valid(cluster: str) -> None:
     validate(compose([f"cluster={cluster}"]).config)
