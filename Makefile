@@ -33,8 +33,9 @@ slurm: .venv/train
 	@$(BIN)/python -m tests.sandbox install
 	@$(BIN)/python -m tests.sandbox shell $(ARGS)
 
-bench: .venv/train
-	@$(BIN)/python tests/benchmarks/dry_run.py
+bench: .venv/test
+	$(BIN)/python -m tests.benchmarks.dry_run
+	$(BIN)/python -m tests.benchmarks.adapters
 
 # Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.
 # The assets are for machines that cannot reach Isaac Sim's server.

@@ -263,7 +263,7 @@ def test_never_independent_runs_that_all_report_success(launch: Launch, workdir:
 
 @pytest.mark.train
 @pytest.mark.slurm
-@pytest.mark.parametrize("mode", ["ddp", "zero2"])
+@pytest.mark.parametrize("mode", KINDS)
 def test_two_nodes_train_as_two_ranks_of_one(
     sandbox: Sandbox, workdir: Path, mode: str, reference: list[float]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import Launch, only_run, result_of, script
+from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
-from tests.test_local import SCRIPT, metrics_of, processes_of
+from tests.test_local import SCRIPT, metrics_of, processes_of, started
 from tests.test_slurm import launch_on
 
 pytestmark = pytest.mark.train
@@ -155,6 +156,20 @@ def test_a_rank_that_fails_is_named_with_its_reason_and_all_end(
     assert (result["outcome"], result["cause"], result["rank"]) == ("failed", "crash", 1)
     assert {key: result[key] for key in expected} == expected
     assert re.search(rf"^failed: rank 1 on {os.uname().nodename} ", done.stderr, re.M)
+    assert not processes_of(run)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_ctrl_c_saves_and_leaves_no_process(workdir: Path, library: str) -> None:
+    words = ("task=cartpole", f"library={library}", "task.solved=null", "cluster.nproc_per_node=2", "num_envs=8")
+    command = subprocess.Popen(launcher_command(*words, SHORT[library]), cwd=workdir, env=environment(),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    run = started(workdir)
+    command.send_signal(signal.SIGINT)
+    assert command.wait(60) == 130
+    result = result_of(run)
+    assert (result["outcome"], result["cause"], result["ranks_in_sync"]) == ("stopped", "interrupted", True)
+    assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()
     assert not processes_of(run)
 
 
