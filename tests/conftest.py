@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.sandbox import Sandbox, SandboxUnavailable
 
 ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("here", deadline=None)  # a busy machine is no fault
+settings.load_profile("here")
 
 Launch = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -140,7 +140,7 @@ def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) ->
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_value_survives_the_command_line(value: str) -> None:
     config = compose([f"cluster.env.X={quote(value)}"]).config
     assert config.cluster.env["X"] == value

@@ -98,7 +98,7 @@ def test_torchrun_is_told_its_place_statically() -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20), max_size=5))
-@settings(deadline=None, max_examples=40)  # each starts a process
+@settings(max_examples=40)  # each starts a process
 def test_any_words_reach_a_rank_unchanged_through_the_shell_that_opens_its_log(words: list[str]) -> None:
     # Where the rank's own program would stand, a program that prints its arguments; the log is standard output.
     entry = ["python3", "-S", "-c", "import sys; print(sys.argv[1:])", *words]

@@ -58,7 +58,7 @@ def test_any_text_expands_to_plain_names_or_is_refused(text: str) -> None:
 
 
 @given(st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", exclude_categories=("Cs",)), min_size=1))
-@settings(deadline=None, max_examples=40)  # each starts a process
+@settings(max_examples=40)  # each starts a process
 def test_a_shell_reads_any_directive_as_it_was_meant(value: str) -> None:
     (line,) = as_header({"job-name": value})
     argument = line.removeprefix("#SBATCH ")
