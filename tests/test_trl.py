@@ -296,6 +296,7 @@ def test_a_requeued_job_saves_and_goes_on_after_the_same_step(sandbox: Sandbox, 
     (run,) = runs_of(workdir)
     wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_of(run)) > 3, 90)
     sandbox.run(["scontrol", "requeue", job_of(run)], check=True)
+    wait_until((run / "attempts/001/rendezvous.json").exists, 90)  # which takes back the first attempt's verdict
     wait_until((run / "result.json").exists, 150)
     result = result_of(run)
     assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 250, 2)
