@@ -288,6 +288,26 @@ def test_sft_on_two_nodes_is_that_on_two_ranks_of_one(
 
 @pytest.mark.train
 @pytest.mark.slurm
+def test_killed_and_resumed_on_two_nodes_with_two_ranks_each_it_ends_bit_for_bit_the_same(
+    sandbox: Sandbox, workdir: Path, tiny: Path
+) -> None:
+    # Else DDP lays its buckets out anew after a process's first step, and four ranks then add in another order.
+    sft = arguments(tiny, "sft", save_steps=2, per_device_train_batch_size=2, ddp_find_unused_parameters="true")
+    place = ("cluster=sandbox", "cluster.nodes=2", "max_iterations=8", "wait=true")
+    variables = {**in_cluster(sandbox), **offline(tiny)}
+    codes = [
+        sandbox.run(launcher_command(*sft, *place, *more), cwd=workdir, env=variables, timeout=150).returncode
+        for more in ((), (f"library.runner={_deadly(workdir)}",), ("resume=latest",))
+    ]
+    assert codes == [0, 1, 0]
+    whole, torn, resumed = runs_of(workdir)
+    assert result_of(torn)["signal"] == "SIGKILL"
+    assert [line["iteration"] for line in metrics_of(resumed)] == list(range(5, 9))
+    assert same(whole / "checkpoints", resumed / "checkpoints")
+
+
+@pytest.mark.train
+@pytest.mark.slurm
 def test_a_requeued_job_saves_and_goes_on_after_the_same_step(sandbox: Sandbox, workdir: Path, tiny: Path) -> None:
     sft = arguments(tiny, "sft", per_device_train_batch_size=1, save_steps=10_000)
     place = ("cluster=sandbox", "cluster.nproc_per_node=1", "max_iterations=250")

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -76,26 +77,51 @@ def rl_games(environments: Environments, agent: dict[str, Any], iterations: int,
 
 
 def skrl(environments: Environments, agent: dict[str, Any], iterations: int, directory: str) -> float:
-    """skrl's SequentialTrainer."""
-    from types import SimpleNamespace
-
+    """skrl's SequentialTrainer on PyTorch."""
     from skrl.envs.wrappers.torch import Wrapper
     from skrl.trainers.torch import SequentialTrainer
 
-    from launcher.train.rank import Rank
-    from launcher.train.skrl import TorchLearner  # the agent is built as ours is; the loop is skrl's
+    from launcher.train.skrl import TorchLearner
 
+    learner = TorchLearner(_lone(environments, agent, iterations, directory))
+    return _trainer(environments, learner, Wrapper, SequentialTrainer, iterations)
+
+
+def skrl_jax(environments: Environments, agent: dict[str, Any], iterations: int, directory: str) -> float:
+    """skrl's SequentialTrainer on JAX."""
+    from skrl.envs.wrappers.jax import Wrapper
+    from skrl.trainers.jax import SequentialTrainer
+
+    from launcher.train.skrl_jax import JaxLearner
+
+    learner = JaxLearner(_lone(environments, agent, iterations, directory))
+    return _trainer(environments, learner, Wrapper, SequentialTrainer, iterations)
+
+
+def _lone(environments: Environments, agent: dict[str, Any], iterations: int, directory: str) -> Any:
+    """What our learners, which build skrl's agent, need of a training of one rank."""
+    from launcher.train.rank import Rank
+
+    log_dir = Path(directory) / "plain"
+    return SimpleNamespace(
+        rank=Rank("cpu"), environments=environments, agent=agent, log_dir=log_dir, max_iterations=iterations, task={}
+    )
+
+
+def _trainer(environments: Environments, learner: Any, wrapper: Any, trainer: Any, iterations: int) -> float:
+    """skrl's own loop over an agent that is built as ours is."""
     marks: list[float] = []
 
-    class Env(Wrapper):
+    class Env(wrapper):
         def reset(self) -> Any:
-            return environments.observations, {}
+            return learner.to_skrl(environments.observations), {}
 
-        def step(self, actions: torch.Tensor) -> Any:
+        def step(self, actions: Any) -> Any:
             marks.append(time.perf_counter())
-            step = environments.step(actions)
+            step = environments.step(learner.to_torch(actions))
             ended = step.dones & ~step.time_outs
-            return step.observations, *(one.unsqueeze(1) for one in (step.rewards, ended, step.time_outs)), {}
+            given = (one.unsqueeze(1) for one in (step.rewards, ended, step.time_outs))
+            return *map(learner.to_skrl, (step.observations, *given)), {}
 
         def state(self) -> None:
             return None
@@ -104,14 +130,9 @@ def skrl(environments: Environments, agent: dict[str, Any], iterations: int, dir
 
         def close(self) -> None: ...
 
-    here = SimpleNamespace(
-        rank=Rank("cpu"), environments=environments, agent=agent, log_dir=Path(directory) / "plain",
-        max_iterations=iterations, task={},
-    )  # fmt: skip
-    learner = TorchLearner(here)  # pyright: ignore[reportArgumentType]
     rollouts = learner.agent.cfg.rollouts
-    trainer = {"timesteps": iterations * rollouts, "disable_progressbar": True, "close_environment_at_exit": False}
-    SequentialTrainer(env=Env(environments), agents=learner.agent, cfg=trainer).train()
+    settings = {"timesteps": iterations * rollouts, "disable_progressbar": True, "close_environment_at_exit": False}
+    trainer(env=Env(environments), agents=learner.agent, cfg=settings).train()
     return marks[(iterations - 1) * rollouts] - marks[(WARM - 1) * rollouts]
 
 
@@ -121,7 +142,7 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-LOOPS = {"rsl_rl": rsl_rl, "rl_games": rl_games, "skrl": skrl}
+LOOPS = {"rsl_rl": rsl_rl, "rl_games": rl_games, "skrl": skrl, "skrl_jax": skrl_jax}
 
 if __name__ == "__main__":
     main(sys.argv[1:])
