@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "records": {"slurm"},
     "plan": {"config"},
     "node": {"records", "slurm", *PLAN_DATA},
-    "submit": {"plan", "records", "slurm", "config", "node.__main__"},
+    "submit": {"plan", "records", "slurm", "config"},
     "train": {"records"},
     "cli": {"config", "plan", "submit", "records", "slurm"},
 }

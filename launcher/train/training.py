@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from launcher.records.files import read_json
 from launcher.train import randomness
 from launcher.train.environments import Environments
+from launcher.train.here import read_plan
 from launcher.train.rank import Rank
 from launcher.train.record import Policy, record
 
@@ -140,9 +140,6 @@ def training(device: str | None = None) -> Generator[Training]:
     Args:
         device: what torch computes on, where that is not the plan's to say because something else does the gradients.
     """
-    plan = read_json(Path(os.environ["LAUNCHER_RUN_DIR"]) / "plan.json")
-    if plan is None:
-        raise RuntimeError("no plan.json in LAUNCHER_RUN_DIR")
-    wanted = plan["training"]
+    wanted = read_plan()["training"]
     with Rank(device or wanted["device"], wanted["seed"], wanted["checkpoint"]["keep"]) as rank:
         yield Training(wanted, rank)
