@@ -14,6 +14,7 @@ import torch.distributed as dist
 from accelerate.state import PartialState
 
 from launcher.train import script
+from launcher.train.ending import end_gently
 
 
 class WrongWorld(RuntimeError):
@@ -79,6 +80,7 @@ def run(command: Sequence[str]) -> None:
     """
     world = World()
     world.watch()
+    end_gently()
     script.run(command)
     world.check_end()
 

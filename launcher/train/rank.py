@@ -18,6 +18,7 @@ import torch.distributed as dist
 from launcher.records.files import append_json_line, write_json
 from launcher.train.checkpoints import Checkpoints
 from launcher.train.digest import digest
+from launcher.train.ending import end_gently
 
 _LINE_EVERY_S = 5.0
 """Seconds between two lines of progress in the log."""
@@ -67,6 +68,7 @@ class Rank:
             torch.cuda.set_device(self.device)
         if self.world_size > 1 and not dist.is_initialized():
             dist.init_process_group(self.backend)
+        end_gently()
         print(f"rank {self.rank} of {self.world_size}: seed {self.seed}, {self.device}, {self.backend}", flush=True)
         return self
 
