@@ -95,7 +95,7 @@ time.sleep(100)
     assert all(int(one["RANK"]) == int(one["SLURM_NODEID"]) * 2 + int(one["LOCAL_RANK"]) for one in said)
     assert {one["MASTER_ADDR"] for one in said} == {"node2"}
     assert {one["sum"] for one in said} == {6.0}
-    (batch,) = only_run(workdir).glob("slurm/*_0_log.out")
+    (batch,) = only_run(workdir).glob("slurm/*_batch.out")
     held = re.search(r"holding \[(\d+), (\d+)\]", batch.read_text())
     assert held is not None
     assert said[0]["MASTER_PORT"] not in held.groups()

@@ -121,7 +121,7 @@ def _explain_silence(run: RunDir, rank: int) -> None:
     one = statuses_of([run])[0]
     print(f"rank {rank} of {run.run_id} has printed nothing ({one.state}{f': {one.detail}' if one.detail else ''})",
           file=sys.stderr)  # fmt: skip
-    for path in [run.agent_log, *sorted(run.slurm.glob("*_log.out"))]:
+    for path in [run.agent_log, *sorted(run.slurm.glob("*.out"))]:
         sys.stderr.write(tail(path, 4096).decode(errors="replace"))
 
 

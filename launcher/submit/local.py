@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
-from launcher.submit.agent_process import agent_command
+from launcher.submit.batch_job import agent_command
 
 _PATIENCE_S = 0.1
 
@@ -28,7 +28,7 @@ class Foreground:
         }
         with open(run.agent_log, "ab") as log:
             self._agent = subprocess.Popen(
-                agent_command(str(run.path)), env=environment, stdin=subprocess.DEVNULL, stdout=log,
+                agent_command(run.path), env=environment, stdin=subprocess.DEVNULL, stdout=log,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         record = {"scheduler": "local", "pid": self._agent.pid, "host": os.uname().nodename, "time": time.time()}

@@ -6,10 +6,8 @@ import shlex
 from pathlib import Path
 
 from launcher.plan.plan import Plan
-from launcher.records.rundir import RunDir
 from launcher.slurm.directives import as_header
-from launcher.submit.agent_process import agent_command
-from launcher.submit.slurm import srun_args
+from launcher.submit.batch_job import batch_job
 
 
 def templates_dir() -> Path:
@@ -23,16 +21,10 @@ def script(plan: Plan) -> str:
     """The script's text. It starts the same agents as a submission through submitit does."""
     import jinja2
 
-    run = RunDir(Path(plan.run_dir))
     loader = jinja2.FileSystemLoader(templates_dir())
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
                                      undefined=jinja2.StrictUndefined)  # fmt: skip
-    environment.filters["quote"] = shlex.quote
-    return environment.get_template("job.sbatch").render(
-        plan=plan,
-        run=run,
-        header=as_header({**plan.directives, "output": str(run.slurm / "%j_batch.out")}),
-        output=str(run.slurm / "%j_%t_log.out"),
-        srun_args=shlex.join(srun_args(plan)),
-        agent=shlex.join(agent_command(plan.run_dir)),
-    )
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    environment.filters["join_words"] = shlex.join
+    job = batch_job(plan)
+    return environment.get_template("job.sbatch").render(plan=plan, job=job, header=as_header(job.directives))

@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.errors import SchedulerError, UserError
@@ -16,7 +17,7 @@ from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.commands import missing_command
-from launcher.submit.agent_process import RunAgent
+from launcher.submit.batch_job import BatchJob, batch_job
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -29,8 +30,8 @@ def require_slurm(plan: Plan) -> None:
         SchedulerError: one of Slurm's commands is missing.
         UserError: the run directory has a name that Slurm would read as a pattern.
     """
-    if "%" in plan.run_dir or "\\" in plan.run_dir:
-        raise UserError(f"runs_dir: Slurm reads % and \\ in the path of its output as patterns: '{plan.run_dir}'")
+    if "\\" in plan.run_dir:
+        raise UserError(f"runs_dir: a \\ in the path of its output makes Slurm lose the job's id: '{plan.run_dir}'")
     if (name := missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
@@ -44,44 +45,44 @@ def submit(plan: Plan, run: RunDir) -> str:
     Raises:
         SchedulerError: Slurm refused, or cannot be reached.
     """
+    job_id = sbatch(batch_job(plan), run.slurm)
+    write_json(run.submission, {"scheduler": "slurm", "job_id": job_id, "time": time.time()})
+    return job_id
+
+
+def sbatch(job: BatchJob, folder: Path) -> str:
+    """Have submitit write the job's script into a folder and submit it; returns the job's id.
+
+    The script starts the agent by its command line. submitit's usual way, a pickled object that is renamed after the
+    job's id once that is known, would lose a job whose submission is interrupted in between.
+
+    Raises:
+        SchedulerError: Slurm refused, or cannot be reached.
+    """
     from submitit.core.utils import FailedJobError
 
     # submitit prints what sbatch complains about; here it is said once, in the error
     with _environment_of_a_login_node(), contextlib.redirect_stderr(io.StringIO()):
-        executor = _executor(plan, run)
         try:
-            job = executor.submit(RunAgent(str(run.path)))
+            return _executor(job, folder)._submit_command(shlex.join(job.agent)).job_id
         except (FailedJobError, OSError) as error:
             raise SchedulerError(f"sbatch refused the job: {_reason(error)}") from error
-    write_json(run.submission, {"scheduler": "slurm", "job_id": job.job_id, "time": time.time()})
-    return job.job_id
 
 
-def _executor(plan: Plan, run: RunDir) -> SlurmExecutor:
+def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
     from submitit import SlurmExecutor
 
-    executor = SlurmExecutor(folder=run.slurm)
+    executor = SlurmExecutor(folder=folder)
     executor.update_parameters(
-        nodes=plan.resources.nodes,
         job_name=None,  # submitit's own defaults would stand beside the plan's directives
         time=None,
         wckey=None,
         stderr_to_stdout=True,
-        additional_parameters=plan.directives,
-        srun_args=srun_args(plan),
-        setup=[*plan.setup, f"export PYTHONPATH={shlex.quote(str(run.code))}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        additional_parameters=job.directives,
+        srun_args=list(job.srun_args),
+        setup=[*job.setup, f"export PYTHONPATH={shlex.quote(str(job.code))}${{PYTHONPATH:+:$PYTHONPATH}}"],
     )
     return executor
-
-
-def srun_args(plan: Plan) -> list[str]:
-    """Arguments of the step that holds the agents.
-
-    Since 22.05 srun does not take --cpus-per-task from sbatch, and the ranks inherit the task's CPU mask; without
-    --kill-on-bad-exit a dead node would leave the others running.
-    """
-    cpus = plan.resources.cpus_per_node
-    return ["--kill-on-bad-exit=1", *([f"--cpus-per-task={cpus}"] if cpus else []), *plan.srun_args]
 
 
 @contextlib.contextmanager
