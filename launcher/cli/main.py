@@ -56,7 +56,9 @@ def _dispatch(argv: list[str]) -> int:
 
 def _start(arguments: Arguments) -> int:
     if arguments.multirun:
-        raise UserError("sweeps (-m) are not there yet: give one run per command")
+        from launcher.cli.sweep import sweep
+
+        return sweep(arguments)
     from launcher.cli.start import start
 
     return start(arguments)
@@ -75,21 +77,27 @@ def _render(argv: list[str]) -> int:
 
 
 def _status(argv: list[str]) -> int:
-    from launcher.cli.runs import status
+    from launcher.cli.status import status
 
     return status(argv)
 
 
 def _logs(argv: list[str]) -> int:
-    from launcher.cli.runs import logs
+    from launcher.cli.logs import logs
 
     return logs(argv)
 
 
 def _cancel(argv: list[str]) -> int:
-    from launcher.cli.runs import cancel
+    from launcher.cli.cancel import cancel
 
     return cancel(argv)
+
+
+def _resume(argv: list[str]) -> int:
+    from launcher.cli.resume import resume
+
+    return resume(argv)
 
 
 _VERBS: dict[str, Callable[[list[str]], int]] = {
@@ -98,4 +106,5 @@ _VERBS: dict[str, Callable[[list[str]], int]] = {
     "status": _status,
     "logs": _logs,
     "cancel": _cancel,
+    "resume": _resume,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -11,9 +12,8 @@ from launcher.cli.help import help_text
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
 from launcher.config.compose import Composed, compose
-from launcher.config.schema import Config
 from launcher.config.validate import validate
-from launcher.errors import LauncherError, UserError
+from launcher.errors import LauncherError, SchedulerError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
@@ -35,9 +35,9 @@ def start(arguments: Arguments) -> int:
         return 0
     require_packages(config)
     if plan.scheduler == "local":
-        return _run_here(plan, write_run(plan, composed))
+        return run_here(plan, write_run(plan, composed))
     require_slurm(plan)
-    return _submit(plan, composed, config.wait)
+    return _submit_new(plan, composed)
 
 
 def show(arguments: Arguments) -> int:
@@ -79,32 +79,38 @@ def _compose(arguments: Arguments) -> Composed:
     return composed
 
 
-def _run_here(plan: Plan, run: RunDir) -> int:
+def run_here(plan: Plan, run: RunDir) -> int:
+    """Run on this machine, to the end; returns the command's exit code."""
     from launcher.submit.local import Foreground
 
     print(f"{plan.name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
     watcher = Watcher(run, plan, show_log=plan.console == "log")
-    code = Foreground(run).wait(watcher.update, watcher.say_stopping)
+    code = Foreground.run(run).wait(watcher.update, watcher.say_stopping)
     watcher.close()
-    result = read_result(run.result)
-    if result is None:
+    if read_result(run.result) is None:
         raise LauncherError(f"the node agent ended with code {code} and left no verdict: see {run.agent_log}")
     return conclude(run)
 
 
-def _submit(plan: Plan, composed: Composed, wait: bool) -> int:
+def _submit_new(plan: Plan, composed: Composed) -> int:
+    """Nothing is left of a run that Slurm refuses."""
     run = write_run(plan, composed)
     try:
-        job_id = submit(plan, run)
-    except BaseException:
+        return submit_run(plan, run, composed.config.wait)
+    except SchedulerError:
         shutil.rmtree(run.path)
         raise
+
+
+def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
+    """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
+    job_id = submit(plan, run)
     print(f"submitted job {job_id}: {plan.name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
     if wait:
         wait_for_job(run, plan, job_id)
         return conclude(run)
     for label, verb in (("state", "status"), ("output", "logs -f"), ("stop", "cancel")):
-        print(f"  {label:<7} python -m launcher {verb} {_as_typed(run, composed.config)}")
+        print(f"  {label:<7} python -m launcher {verb} {as_typed(run.path)}")
     return 0
 
 
@@ -125,6 +131,7 @@ def _ranks(plan: Plan) -> str:
     return f"{count} rank{'s' if count != 1 else ''}"
 
 
-def _as_typed(run: RunDir, config: Config) -> str:
-    """The run as the next commands name it: its id where they find it by that."""
-    return run.run_id if config.runs_dir == "runs" else f"{run.run_id} runs_dir={config.runs_dir}"
+def as_typed(path: Path) -> str:
+    """A run or a sweep as the next commands name it: its id where they find it by that."""
+    elsewhere = "" if path.parent == Path("runs").absolute() else shlex.quote(f"runs_dir={path.parent}")
+    return f"{path.name} {elsewhere}".rstrip()

@@ -16,6 +16,7 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import OmegaConfDumper
 
 from launcher.config import complaints
 from launcher.config.schema import Config
@@ -63,12 +64,22 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
     Raises:
         UserError: a group, key or value that does not exist or does not fit, with the nearest names.
     """
-    with _hydra():
-        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_free_key, overrides)]
-        tree = _compose(arguments)
-        if profile := list(tree.cluster.nccl):
-            tree = _compose(_with_profile_nccl(arguments, profile))
-        return Composed(_typed(tree), OmegaConf.to_yaml(tree))
+    with composing():
+        return finish(compose_tree(overrides, config_dirs))
+
+
+def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> DictConfig:
+    """The tree that Hydra makes of them. Inside :func:`composing`, as :func:`finish`."""
+    arguments = [search_path(config_dirs), *map(free_key, overrides)]
+    tree = _compose(arguments)
+    if profile := list(tree.cluster.nccl):
+        tree = _compose(_with_profile_nccl(arguments, profile))
+    return tree
+
+
+def finish(tree: DictConfig) -> Composed:
+    """The tree in its two forms, with its types checked."""
+    return Composed(_typed(tree), _to_yaml(tree))
 
 
 def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -81,7 +92,8 @@ def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
 
 
 @contextlib.contextmanager
-def _hydra() -> Generator[None]:
+def composing() -> Generator[None]:
+    """Hydra, set up for our configuration."""
     ConfigStore.instance().store("schema", Config)
     GlobalHydra.instance().clear()
     with _clock_times_stay_text(), initialize_config_dir(str(builtin_config_dir()), version_base="1.3"):
@@ -89,12 +101,12 @@ def _hydra() -> Generator[None]:
 
 
 def _compose(arguments: list[str]) -> DictConfig:
-    with _complaining():
+    with complaining():
         return hydra_compose("config", arguments)
 
 
 @contextlib.contextmanager
-def _complaining() -> Generator[None]:
+def complaining() -> Generator[None]:
     """Hydra's and OmegaConf's errors as one-line errors of the user; any other error is ours and stays as it is."""
     try:
         yield
@@ -108,10 +120,23 @@ def _complaining() -> Generator[None]:
 def _typed(tree: DictConfig) -> Config:
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
-    with _complaining():
+    with complaining():
         config = OmegaConf.to_object(tree)
     assert isinstance(config, Config)
     return config
+
+
+def _to_yaml(tree: DictConfig) -> str:
+    """As OmegaConf.to_yaml, but with libyaml, which is five times as fast."""
+    plain = OmegaConf.to_container(tree, enum_to_str=True)
+    return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Quotes what OmegaConf, unlike YAML 1.1, would read as a number."""
+
+
+_Dumper.add_representer(str, OmegaConfDumper.str_representer)
 
 
 def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:
@@ -125,12 +150,14 @@ def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:
             yield from _added_keys(child, kind, f"{prefix}{name}.")
 
 
-def _free_key(override: str) -> str:
+def free_key(override: str) -> str:
+    """The override, allowed to add its key where keys are the user's."""
     return f"++{override}" if _FREE_KEY.match(override) else override
 
 
-def _search_path(directories: list[Path]) -> str:
-    return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in directories)}]"
+def search_path(config_dirs: Sequence[str]) -> str:
+    """The override that has Hydra look into the user's own directories too."""
+    return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in user_config_dirs(config_dirs))}]"
 
 
 def _with_profile_nccl(arguments: list[str], profile: list[str]) -> list[str]:

@@ -238,6 +238,15 @@ class Tracking:
 
 
 @dataclass
+class Sweep:
+    """How the runs of a sweep (-m) are spread out."""
+
+    parallel: Optional[int] = None  # runs at a time; default: as many as Slurm, or this machine's devices, allow
+    pack: int = 1  # one-GPU runs per allocation, for sites that hand out whole nodes
+    metric: str = "return_mean"  # of result.json: what a sweeper such as Optuna's gets back
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -255,5 +264,6 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     watch: Watch = field(default_factory=Watch)
     tracking: Tracking = field(default_factory=Tracking)
+    sweep: Sweep = field(default_factory=Sweep)
     wait: bool = False
     dry_run: bool = False

@@ -35,6 +35,8 @@ _POSITIVE = (
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
+    ("sweep.parallel", lambda c: c.sweep.parallel),
+    ("sweep.pack", lambda c: c.sweep.pack),
 )
 _NOT_NEGATIVE = (
     ("seed", lambda c: c.seed),

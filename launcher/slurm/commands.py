@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import subprocess
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from launcher.errors import SchedulerError
 from launcher.slurm.directives import Value, as_arguments
-from launcher.slurm.queue import Job, parse_sacct, parse_squeue
+from launcher.slurm.queue import Job, parse_config, parse_limits, parse_sacct, parse_scripts, parse_squeue
 
 _TIMEOUT_S = 60
 
@@ -29,11 +30,16 @@ def jobs(job_ids: Sequence[str]) -> dict[str, Job]:
     """
     if not job_ids:
         return {}
-    found = _from_queue(job_ids)
-    forgotten = [job_id for job_id in job_ids if job_id not in found]
+    found = _from_queue(_whole(job_ids))
+    forgotten = _whole([job_id for job_id in job_ids if job_id not in found])
     if forgotten:
-        found |= _from_accounting(forgotten)
+        found = _from_accounting(forgotten) | found
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
+
+
+def _whole(job_ids: Sequence[str]) -> list[str]:
+    """An array is asked for as a whole: a thousand ids are no command line."""
+    return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
 def cancel(job_id: str) -> None:
@@ -51,6 +57,33 @@ def test_only(directives: Mapping[str, Value]) -> str:
     done = _call(command)
     said = [line for line in done.stderr.splitlines() if line.strip()]
     return said[-1].removeprefix("sbatch: ") if said else f"sbatch --test-only said nothing (exit {done.returncode})"
+
+
+def my_scripts() -> dict[str, str]:
+    """The paths of this user's batch scripts, by job id (an array's own id), as far as the queue remembers.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return parse_scripts(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%F|%o"]))
+
+
+def array_limit() -> int:
+    """How many indices an array may have: MaxArraySize is the first index that is refused.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return parse_config(_run(["scontrol", "show", "config"])).get("MaxArraySize", 1001)
+
+
+def submit_limit() -> int | None:
+    """How many jobs this user may have in the queue (MaxSubmitJobs); None without a limit, or where nobody tells."""
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={getpass.getuser()}"]
+    try:
+        return parse_limits(_run([*command, "format=MaxSubmitJobs"]))
+    except SchedulerError:
+        return None  # a cluster without accounting has no such limit
 
 
 def _from_queue(job_ids: Sequence[str]) -> dict[str, Job]:

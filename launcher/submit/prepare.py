@@ -41,13 +41,13 @@ def require_packages(config: Config) -> None:
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
 
-def write_run(plan: Plan, composed: Composed) -> RunDir:
-    """Make the run's directory and write down what was meant.
+def write_run(plan: Plan, composed: Composed, code: Path | None = None) -> RunDir:
+    """Make the run's directory and write down what was meant; `code` is the nodes' launcher, if others share it.
 
     Raises:
         UserError: the directory cannot be written.
     """
-    run = rundir.create(Path(plan.run_dir).parent, plan.run_id)
+    run = rundir.create(Path(plan.run_dir).parent, plan.run_id, code)
     write_atomic(run.config, composed.yaml)
     write_atomic(run.plan, plan.to_json())
     return run
