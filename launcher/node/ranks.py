@@ -18,6 +18,7 @@ from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records.files import read_json, tail
 from launcher.records.rundir import Attempt, RunDir
+from launcher.slurm.allocation import job_id
 
 _LOOK_S = 0.05
 """How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
@@ -137,6 +138,7 @@ class Ranks:
             "LAUNCHER_LOG_DIR": str(attempt.path),
             "LAUNCHER_TORCHRUN_OUTCOME": str(attempt.outcome(self._node)),
             "LAUNCHER_HOST": self._host,
+            "LAUNCHER_JOB_ID": job_id(os.environ) if "SLURM_JOB_ID" in os.environ else "",
         }
 
     async def _watch(self, torchrun: int) -> None:
