@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.records.files import last_json_line, read_json
-from launcher.records.result import STOPPED, read_result
+from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.submission import submitted
 from launcher.slurm.queue import Job
@@ -63,11 +63,14 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
 
 
 def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] | None) -> tuple[str, str]:
-    """A verdict counts only once the job is no longer queued: a requeued run has not ended."""
+    """Until the job has ended Slurm may requeue it: of the verdicts only that on a completed run is the last one."""
     job = (jobs or {}).get(str(submission.get("job_id")))
     result = read_result(run.result)
     if job is not None and job.queued:
         return PENDING, job.reason
+    completed = result is not None and result.outcome == COMPLETED
+    if job is not None and not job.ended and not completed:
+        return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
     if result is not None:
         return result.outcome, result.cause
     if submission.get("scheduler") == "local":
@@ -76,8 +79,6 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
         return UNKNOWN, "not submitted"
     if jobs is None:
         return UNKNOWN, "Slurm cannot be asked"
-    if job is not None and not job.ended:
-        return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
     if job is not None and job.state == "CANCELLED" and not run.attempts():
         return STOPPED, "cancelled before it started"
     return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
