@@ -74,6 +74,8 @@ def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> D
     tree = _compose(arguments)
     if profile := list(tree.cluster.nccl):
         tree = _compose(_with_profile_nccl(arguments, profile))
+    for key in _added_keys(tree, Config, ""):
+        raise UserError(complaints.unknown_key(key))
     return tree
 
 
@@ -118,8 +120,6 @@ def complaining() -> Generator[None]:
 
 
 def _typed(tree: DictConfig) -> Config:
-    for key in _added_keys(tree, Config, ""):
-        raise UserError(complaints.unknown_key(key))
     with complaining():
         config = OmegaConf.to_object(tree)
     assert isinstance(config, Config)
