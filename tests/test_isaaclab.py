@@ -16,10 +16,10 @@ from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import ROOT, Launch, environment, launcher_command, result_of
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, wait_until
-from tests.test_slurm import launch_on
+from tests.test_slurm import job_of, launch_on
 
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
 ISAACLAB = ("library=isaaclab", "task=isaac_cartpole")
@@ -224,19 +224,46 @@ def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, l
     assert seeds == {1}
 
 
+TWO_NODES = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "cluster.mem_per_gpu=4G")
+
+
 @pytest.mark.train
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
-def test_mjlab_trains_on_two_nodes(sandbox: Sandbox, workdir: Path, tmp_path: Path) -> None:
-    arguments = installed("mjlab", tmp_path).arguments
-    nodes = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "cluster.mem_per_gpu=4G")
-    done = launch_on(sandbox, workdir, *arguments, *nodes, "max_iterations=2", "wait=true", timeout=900)
+def test_two_nodes_train_as_one(sandbox: Sandbox, library: Installed, workdir: Path) -> None:
+    arguments = (*library.arguments, *TWO_NODES, "max_iterations=2", "wait=true")
+    done = launch_on(sandbox, workdir, *arguments, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = (workdir / "runs").iterdir()
+    run = only_run(workdir)
     result = result_of(run)
     assert (result["outcome"], result["world_size"], result["iteration"]) == ("completed", 2, 2)
     assert result["ranks_in_sync"] is True
     assert len(json.loads((run / "attempts/000/rendezvous.json").read_text())["hosts"]) == 2
+    (logs,) = {events.parent for events in run.rglob("events.out.tfevents.*") if "rank_1" not in str(events)}
+    assert logs.is_relative_to(run / "logs")
+
+
+@pytest.mark.train
+@pytest.mark.slurm
+@pytest.mark.timeout(1800)
+def test_a_requeued_job_goes_on_at_the_next_iteration(sandbox: Sandbox, workdir: Path, tmp_path: Path) -> None:
+    arguments = (*installed("isaaclab", tmp_path).arguments, *TWO_NODES, "max_iterations=80")
+    assert launch_on(sandbox, workdir, *arguments).returncode == 0
+    run = only_run(workdir)
+    wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_of(run)) > 3, 800)
+    sandbox.run(["scontrol", "requeue", job_of(run)], check=True)
+    wait_until((run / "attempts/001/rendezvous.json").exists, 120)  # which takes back the first attempt's verdict
+    wait_until((run / "result.json").exists, 600)
+    result = result_of(run)
+    assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 80, 2)
+    assert result["ranks_in_sync"] is True
+    resume = Path(json.loads((run / "attempts/001/rendezvous.json").read_text())["resume"])
+    assert resume.parent == run / "checkpoints"
+    done = int(resume.name)
+    for rank in (0, 1):
+        log = (run / "attempts/001" / f"rank-{rank}.log").read_text()
+        assert f"{done} iterations are done, {80 - done} are left" in log
+    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 81))
 
 
 FLAGS = """\
