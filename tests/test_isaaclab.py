@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of
 from tests.sandbox import Sandbox
-from tests.test_local import metrics_of, wait_until
+from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
 
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
@@ -185,25 +187,30 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
     return installed(name, tmp_path, rl_library)
 
 
-def stopped_run(workdir: Path, arguments: tuple[str, ...]) -> Path:
-    """A run that was interrupted after some iterations."""
+@contextmanager
+def under_way(workdir: Path, arguments: tuple[str, ...]) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
+    """A run's command and directory, once it has done some of very many iterations."""
     command = subprocess.Popen(
         launcher_command(*arguments, "max_iterations=5000"), cwd=workdir, env=environment(),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")), 800)
-    (run,) = (workdir / "runs").iterdir()
-    wait_until(lambda: len(metrics_of(run)) >= 3, 120)
-    command.send_signal(signal.SIGINT)
-    command.wait(120)
-    return run
+    try:
+        wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")), 800)
+        run = only_run(workdir)
+        wait_until(lambda: len(metrics_of(run)) >= 3, 120)
+        yield command, run
+    finally:
+        command.kill()  # without its command a training ends
 
 
 @pytest.mark.train
 @pytest.mark.timeout(1800)
 def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, launch: Launch, workdir: Path) -> None:
     both = (*library.arguments, "cluster.nproc_per_node=2")
-    first = stopped_run(workdir, both)
+    with under_way(workdir, both) as (command, first):
+        command.send_signal(signal.SIGINT)
+        assert command.wait(120) == 130
+    assert not processes_of(first)
     result = result_of(first)
     assert (result["outcome"], result["cause"], result["world_size"]) == ("stopped", "interrupted", 2)
     assert result["ranks_in_sync"] is True
@@ -222,6 +229,24 @@ def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, l
     assert not (ROOT / "logs").exists() and not (workdir / "logs").exists()
     seeds = {(second / "attempts/000" / f"rank-{rank}.log").read_text().count(f"seed {1 + rank},") for rank in (0, 1)}
     assert seeds == {1}
+
+
+def process_of_rank(run: Path, rank: int) -> int:
+    """The process that is a rank of a live run: those that it started itself came later."""
+    mark = f"RANK={rank}".encode()
+    return min(pid for pid in processes_of(run) if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+
+
+@pytest.mark.train
+@pytest.mark.timeout(1800)
+def test_a_killed_rank_is_named_and_no_process_is_left(library: Installed, workdir: Path) -> None:
+    with under_way(workdir, (*library.arguments, "cluster.nproc_per_node=2")) as (command, run):
+        os.kill(process_of_rank(run, 1), signal.SIGKILL)
+        assert command.wait(120) == 1
+    result = result_of(run)
+    assert (result["outcome"], result["cause"], result["rank"]) == ("failed", "crash", 1)
+    assert (result["signal"], result["exit_code"]) == ("SIGKILL", None)
+    assert not processes_of(run)
 
 
 TWO_NODES = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "cluster.mem_per_gpu=4G")

@@ -1,6 +1,5 @@
 """Trackers, for real: MLflow into a file, Weights & Biases offline."""
 
-import contextlib
 import json
 import os
 import signal
@@ -16,7 +15,7 @@ import pytest
 from launcher.config.compose import quote
 from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
-from tests.test_local import SCRIPT, metrics_of, wait_until
+from tests.test_local import SCRIPT, metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
 from tests.wandb_server import WandbServer, wandb_server
 
@@ -140,11 +139,9 @@ def begun(run: Path) -> Callable[[], bool]:
 
 def signal_all(run: Path, number: int) -> None:
     """Signal the agent, the ranks, the tracker, and what these have started: all that a job has, as Slurm does."""
-    mark, agent = f"LAUNCHER_RUN_DIR={run}".encode(), json.loads((run / "submission.json").read_text())["pid"]
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if entry.name == str(agent) or mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), number)
+    agent = json.loads((run / "submission.json").read_text())["pid"]
+    for process in (*processes_of(run), agent):
+        os.kill(process, number)
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])
