@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from launcher.config.compose import compose
+from launcher.config.compose import compose, quote
 from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
@@ -246,6 +246,36 @@ def test_a_killed_rank_is_named_and_no_process_is_left(library: Installed, workd
     result = result_of(run)
     assert (result["outcome"], result["cause"], result["rank"]) == ("failed", "crash", 1)
     assert (result["signal"], result["exit_code"]) == ("SIGKILL", None)
+    assert not processes_of(run)
+
+
+FAULTY = """\
+import os
+from isaaclab.envs import DirectRLEnv
+
+def install():
+    original = DirectRLEnv.step
+
+    def step(env, action):
+        if os.environ["RANK"] == "1" and env.common_step_counter > 20:
+            raise ValueError("the cart is gone")
+        return original(env, action)
+
+    DirectRLEnv.step = step
+    return []
+"""
+
+
+@pytest.mark.train
+@pytest.mark.timeout(1800)
+def test_an_environment_that_raises_is_named_with_its_reason(launch: Launch, workdir: Path, tmp_path: Path) -> None:
+    script(workdir, FAULTY, "faulty.py")
+    callback = ("task.args=[--external_callback, faulty.install]", f"cluster.env.PYTHONPATH={quote(str(workdir))}")
+    done = launch(*installed("isaaclab", tmp_path).arguments, *callback, "cluster.nproc_per_node=2", timeout=900)
+    assert done.returncode == 1
+    run = only_run(workdir)
+    result = result_of(run)
+    assert (result["rank"], result["exit_code"], result["message"]) == (1, 1, "ValueError: the cart is gone")
     assert not processes_of(run)
 
 
