@@ -28,16 +28,16 @@ def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
 def _start(plan: Plan, run: RunDir, attempt: Attempt) -> subprocess.Popen[bytes] | None:
     with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError):
         return subprocess.Popen(
-            plan.tracker, cwd=run.path, env=environment_of(plan, run), start_new_session=True, stdin=subprocess.DEVNULL,
+            plan.tracker, cwd=run.path, env=environment_of(plan, run), start_new_session=True, stdin=subprocess.PIPE,
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return None
 
 
 def _finish(tracker: subprocess.Popen[bytes]) -> None:
-    tracker.terminate()
+    """The end of its input is what a tracker ends for: Slurm's signals come to it when they come to the ranks."""
     try:
-        tracker.wait(_FINISH_S)
+        tracker.communicate(timeout=_FINISH_S)
     except subprocess.TimeoutExpired:
         tracker.kill()
         tracker.wait()
