@@ -29,12 +29,14 @@ verbs
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
+  nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id.
 
 choices
 {choices}
 
 often used keys
+  nccl=[NAME,...] in place of the profile's list, nccl=[+NAME,-NAME] to change it
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
   resume=latest|RUN|DIR      start from a checkpoint
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME

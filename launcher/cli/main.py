@@ -92,10 +92,17 @@ def _cancel(argv: list[str]) -> int:
     return cancel(argv)
 
 
+def _nccl(argv: list[str]) -> int:
+    from launcher.cli.nccl import nccl
+
+    return nccl(argv)
+
+
 _VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "render": _render,
     "status": _status,
     "logs": _logs,
     "cancel": _cancel,
+    "nccl": _nccl,
 }

@@ -17,7 +17,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
-from launcher.config import complaints
+from launcher.config import complaints, nccl
+from launcher.config.catalogue import Catalogue
 from launcher.config.schema import Config
 from launcher.errors import UserError
 
@@ -63,21 +64,30 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
     Raises:
         UserError: a group, key or value that does not exist or does not fit, with the nearest names.
     """
-    with _hydra():
-        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_free_key, overrides)]
-        tree = _compose(arguments)
-        if profile := list(tree.cluster.nccl):
-            tree = _compose(_with_profile_nccl(arguments, profile))
+    directories = user_config_dirs(config_dirs)
+    with _hydra(), _complaining():
+        others, choice = nccl.take_choice(overrides)
+        tree = hydra_compose("config", [_search_path(directories), *map(_free_key, others)])
+        nccl.settle(tree, choice, catalogue(config_dirs))
         return Composed(_typed(tree), OmegaConf.to_yaml(tree))
+
+
+def catalogue(config_dirs: Sequence[str] = ()) -> Catalogue:
+    """The NCCL catalogue of these configuration directories."""
+    return Catalogue(tuple(_roots(config_dirs)))
 
 
 def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
     """The choices of each group of the configuration, by directory look-up alone."""
-    roots = [builtin_config_dir(), *user_config_dirs(config_dirs)]
     return {
-        group: sorted({path.stem for root in roots for path in (root / group).glob("*.yaml")})
+        group: sorted({path.stem for root in _roots(config_dirs) for path in (root / group).glob("*.yaml")})
         for group in ("task", "library", "cluster", "nccl")
     }
+
+
+def _roots(config_dirs: Sequence[str]) -> list[Path]:
+    """In Hydra's order: where two directories define a name, the first one counts."""
+    return [builtin_config_dir(), *user_config_dirs(config_dirs)]
 
 
 @contextlib.contextmanager
@@ -88,16 +98,13 @@ def _hydra() -> Generator[None]:
         yield
 
 
-def _compose(arguments: list[str]) -> DictConfig:
-    with _complaining():
-        return hydra_compose("config", arguments)
-
-
 @contextlib.contextmanager
 def _complaining() -> Generator[None]:
     """Hydra's and OmegaConf's errors as one-line errors of the user; any other error is ours and stays as it is."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         complaint = complaints.explain(error)
         if complaint is None:
@@ -108,8 +115,7 @@ def _complaining() -> Generator[None]:
 def _typed(tree: DictConfig) -> Config:
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
-    with _complaining():
-        config = OmegaConf.to_object(tree)
+    config = OmegaConf.to_object(tree)
     assert isinstance(config, Config)
     return config
 
@@ -131,15 +137,6 @@ def _free_key(override: str) -> str:
 
 def _search_path(directories: list[Path]) -> str:
     return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in directories)}]"
-
-
-def _with_profile_nccl(arguments: list[str], profile: list[str]) -> list[str]:
-    """The workarounds that the cluster's profile lists, and those of the command line after them."""
-    ours = [argument for argument in arguments if argument.startswith("nccl=")]
-    others = [argument for argument in arguments if not argument.startswith("nccl=")]
-    asked = [name for argument in ours for name in argument[5:].strip("[]").split(",") if name.strip()]
-    names = list(dict.fromkeys([*profile, *(name.strip() for name in asked)]))
-    return [*others, f"nccl=[{','.join(names)}]"]
 
 
 def quote(text: str) -> str:
