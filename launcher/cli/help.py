@@ -29,6 +29,8 @@ verbs
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
+  profile [--partition P] > FILE
+                             a cluster profile, written by asking Slurm; --probe asks a node too
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id.
 

@@ -98,6 +98,12 @@ def _nccl(argv: list[str]) -> int:
     return nccl(argv)
 
 
+def _profile(argv: list[str]) -> int:
+    from launcher.cli.profile import profile
+
+    return profile(argv)
+
+
 _VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "render": _render,
@@ -105,4 +111,5 @@ _VERBS: dict[str, Callable[[list[str]], int]] = {
     "logs": _logs,
     "cancel": _cancel,
     "nccl": _nccl,
+    "profile": _profile,
 }
