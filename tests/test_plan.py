@@ -91,6 +91,18 @@ def test_a_conda_environment_is_activated_in_the_batch_script_or_the_job_ends(tm
     assert activated("nix") == ""
 
 
+def test_a_module_that_cannot_be_loaded_ends_the_job_and_its_name_is_one_word() -> None:
+    def loaded(name: str) -> str:
+        function = 'module() { [ "$2" != nix ] && ENV="$*"; }'
+        lines = "\n".join(
+            [function, *plan_of("cluster=a100x2", f"cluster.modules=['{name}', cuda]").setup, 'echo "$ENV"']
+        )
+        return subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=False).stdout
+
+    assert loaded("gcc; $HOME") == "load gcc; $HOME cuda\n"
+    assert loaded("nix") == ""
+
+
 def test_the_warning_never_comes_before_half_of_a_short_time_limit() -> None:
     assert plan_of("cluster=a100x2", "cluster.time=1").directives["signal"] == "USR2@30"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +35,7 @@ class Catalogue:
         """
         path = self._path(name)
         try:
-            return _read(path)
+            return copy.deepcopy(_read(path, path.stat().st_mtime_ns))
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         except Exception as error:
@@ -79,7 +81,9 @@ def _unresolved(node: DictConfig) -> Workaround:
     return Workaround(**plain)
 
 
-def _read(path: Path) -> DictConfig:
+@functools.lru_cache(maxsize=256)
+def _read(path: Path, changed_ns: int) -> DictConfig:
+    """A file's entry; a sweep composes a thousand runs with the same few."""
     fields = [field.name for field in dataclasses.fields(Workaround)]
     written = OmegaConf.load(path)
     for key in map(str, written):

@@ -48,7 +48,7 @@ def settle(tree: DictConfig, choice: list[str] | None, catalogue: Catalogue) -> 
     by_key = [name for name, key in BY_KEY.items() if tree.cluster[key] is not None]
     names = _choose(catalogue.expand(tree.cluster.nccl), [*by_key, *given], choice, catalogue)
     for name in names:
-        if tree.cluster.get(BY_KEY.get(name, "name")) is None:
+        if name in BY_KEY and name not in by_key:
             raise UserError(f"nccl entry '{name}' needs a value: set cluster.{BY_KEY[name]}")
     with open_dict(tree):
         tree.nccl = {name: given.get(name) or catalogue.node(name) for name in names}
@@ -84,7 +84,7 @@ def problems(chosen: Mapping[str, Workaround]) -> Iterator[str]:
     """Broken host lists and contradictions, one line each."""
     for name, entry in chosen.items():
         try:
-            expand(entry.hosts or "all")
+            _hosts(entry)
         except HostListError as error:
             yield f"nccl entry '{name}': hosts: {error}"
             return
@@ -106,4 +106,10 @@ def _contradictions(one: str, first: Workaround, other: str, second: Workaround)
 
 def _meet(first: Workaround, second: Workaround) -> bool:
     """Whether some node gets both."""
-    return not (first.hosts and second.hosts) or bool({*expand(first.hosts)} & {*expand(second.hosts)})
+    here, there = _hosts(first), _hosts(second)
+    return here is None or there is None or bool(here & there)
+
+
+def _hosts(entry: Workaround) -> set[str] | None:
+    """The hosts that get an entry; None for all."""
+    return None if entry.hosts is None else set(expand(entry.hosts))

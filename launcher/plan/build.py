@@ -123,9 +123,9 @@ def _signal_lead(cluster: Cluster, resources: Resources) -> int:
 
 
 def _setup(cluster: Cluster, workdir: Path) -> Iterator[str]:
-    """Lines of the batch script; an environment that cannot be activated ends the job, or it would train in another."""
+    """Lines of the batch script; an environment that cannot be had ends the job, or it would train in another one."""
     if cluster.modules:
-        yield f"module load {' '.join(cluster.modules)}"
+        yield f"module load {shlex.join(cluster.modules)} || exit 1"
     yield from cluster.setup
     if cluster.venv is not None:
         yield f". {shlex.quote(str(_absolute(cluster.venv, workdir) / 'bin' / 'activate'))} || exit 1"

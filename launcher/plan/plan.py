@@ -38,7 +38,7 @@ class Setting:
         return f"{value}  ({self.origin}{where}{f': {self.reason}' if self.reason else ''})"
 
 
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
 
 @dataclass(frozen=True)
