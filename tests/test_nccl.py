@@ -159,13 +159,17 @@ def test_the_debug_file_of_a_rank_lies_in_the_attempt_whatever_that_is_called() 
     assert plan.values("/runs/50% off/attempts/000")["NCCL_DEBUG_FILE"] == "/runs/50%% off/attempts/000/nccl.%h.%p.log"
 
 
-def test_the_record_of_a_run_used_as_a_configuration_gives_the_same_entries_again(tmp_path: Path) -> None:
-    first = compose(["nccl=[+p2p_off,+ib_off]", "cluster.network_interface=eth0"])
+def test_the_record_of_a_run_gives_the_same_entries_again_even_without_the_users_files(tmp_path: Path) -> None:
+    own(tmp_path, "mine", "symptom: it is Monday\nenv: {NCCL_DEBUG: WARN}")
+    profile = ["cluster.nccl=[mine]", "cluster.network_interface=eth0"]
+    first = compose([*profile, "nccl=[+p2p_off,+ib_off]"], [str(tmp_path)])
+    (tmp_path / "nccl" / "mine.yaml").unlink()
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "again.yaml").write_text(f"# @package _global_\n{first.yaml}")
     again = compose(["task=again"], [str(tmp_path)]).config
     assert again.nccl == first.config.nccl
-    assert "ib_off" not in compose(["task=again", "nccl=[-ib_off]"], [str(tmp_path)]).config.nccl
+    less = compose(["task=again", "nccl=[-mine,-ib_off]"], [str(tmp_path)]).config
+    assert set(less.nccl) == {"p2p_off", "socket_interface"}
 
 
 @pytest.mark.parametrize(

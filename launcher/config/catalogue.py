@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ class Catalogue:
     """The entries that lie in ``nccl/`` of these directories; the first directory that has a name defines it."""
 
     directories: tuple[Path, ...]
+    recorded: Mapping[str, DictConfig] = dataclasses.field(default_factory=dict)
+    """Entries that a configuration holds in full, as the record of a run does: they come before all files."""
 
     def names(self) -> list[str]:
         return sorted({path.stem for directory in self.directories for path in (directory / "nccl").glob("*.yaml")})
@@ -33,6 +35,8 @@ class Catalogue:
         Raises:
             UserError: there is none of that name, or its file is no entry.
         """
+        if name in self.recorded:
+            return self.recorded[name]
         path = self._path(name)
         try:
             return copy.deepcopy(_read(path, path.stat().st_mtime_ns))

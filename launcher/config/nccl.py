@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -39,19 +40,20 @@ def _names(override: str) -> list[str]:
 
 
 def settle(tree: DictConfig, choice: list[str] | None, catalogue: Catalogue) -> None:
-    """Put the entries in force into ``tree.nccl``; those that stand there already (a run's own record) count as given.
+    """Put the entries in force into ``tree.nccl``; those that stand there already, in a run's record, count.
 
     Raises:
         UserError: an unknown name, a change that changes nothing, a value that is missing.
     """
-    given = dict(tree.nccl)
+    recorded = {str(name): tree.nccl[name] for name in tree.nccl}
+    catalogue = dataclasses.replace(catalogue, recorded=recorded)
     by_key = [name for name, key in BY_KEY.items() if tree.cluster[key] is not None]
-    names = _choose(catalogue.expand(tree.cluster.nccl), [*by_key, *given], choice, catalogue)
+    names = _choose(catalogue.expand(tree.cluster.nccl), [*by_key, *recorded], choice, catalogue)
     for name in names:
         if name in BY_KEY and name not in by_key:
             raise UserError(f"nccl entry '{name}' needs a value: set cluster.{BY_KEY[name]}")
     with open_dict(tree):
-        tree.nccl = {name: given.get(name) or catalogue.node(name) for name in names}
+        tree.nccl = {name: catalogue.node(name) for name in names}
 
 
 def _choose(profile: list[str], besides: list[str], choice: list[str] | None, catalogue: Catalogue) -> list[str]:
