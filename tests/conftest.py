@@ -72,8 +72,8 @@ def script(directory: Path, text: str, name: str = "train it.py") -> Path:
     return path
 
 
-def start_sandbox(**options: Any) -> Iterator[Sandbox]:
-    """A cluster for as long as the fixture lives, or a skipped test that says what is missing."""
+def started(**options: Any) -> Iterator[Sandbox]:
+    """A real Slurm cluster with these options, until the fixture's end; the test is skipped where there can be none."""
     try:
         cluster = Sandbox.start(**options)
     except SandboxUnavailable as error:
@@ -85,10 +85,10 @@ def start_sandbox(**options: Any) -> Iterator[Sandbox]:
 @pytest.fixture(scope="session")
 def sandbox() -> Generator[Sandbox]:
     """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests."""
-    yield from start_sandbox()
+    yield from started()
 
 
 @pytest.fixture(scope="module")
 def oddly_named() -> Generator[Sandbox]:
     """A cluster whose host names sort differently as text and as numbers; without accounting."""
-    yield from start_sandbox(nodes=["node2", "node9", "node10"], accounting=False)
+    yield from started(nodes=["node2", "node9", "node10"], accounting=False)

@@ -28,7 +28,7 @@ CHOICES: dict[str, list[str]] = {
     "++cluster.env.X": ["a", "'b,c=d'"],
     "task.args": ["{lr: 1}", "{momentum: 2}", "[a, b]"],
     "agent.algorithm.gamma": ["0.5", "0.9"],
-    "nccl": ["[]", "[ib_off]"],
+    "nccl": ["[]", "[+ib_off]"],
 }
 
 

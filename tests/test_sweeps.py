@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import launcher_command, script, start_sandbox
+from tests.conftest import launcher_command, script, started
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import in_cluster, launch_on
@@ -25,7 +25,7 @@ ONE_RANK = (
 @pytest.fixture(scope="module")
 def small() -> Generator[Sandbox]:
     """Two nodes with four GPUs each, and arrays of at most 11 indices."""
-    yield from start_sandbox(nodes=2, gpus=4, extra_conf="MaxArraySize=11\n")
+    yield from started(nodes=2, gpus=4, extra_conf="MaxArraySize=11\n")
 
 
 def sweep_of(workdir: Path) -> Path:

@@ -32,12 +32,16 @@ verbs
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
+  profile [--partition P] > FILE
+                             a cluster profile, written by asking Slurm; --probe asks a node too
+  nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices
 {choices}
 
 often used keys
+  nccl=[NAME,...] in place of the profile's list, nccl=[+NAME,-NAME] to change it
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
   resume=latest|RUN|DIR      start from a checkpoint
   sweep.parallel=N (runs at a time)  sweep.pack=N (one-GPU runs per allocation)  sweep.metric=NAME

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import launcher
 from launcher.cli.arguments import Arguments, read
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in _VERBS:
-        return _VERBS[argv[0]](argv[1:])
+        return _run_verb(argv[0], argv[1:])
     arguments = read(argv)
     if arguments.hydra:
         from launcher.config.hydra_flags import run_hydra
@@ -64,47 +65,19 @@ def _start(arguments: Arguments) -> int:
     return start(arguments)
 
 
-def _plan(argv: list[str]) -> int:
-    from launcher.cli.start import show
-
-    return show(read(argv, verb="plan"))
-
-
-def _render(argv: list[str]) -> int:
-    from launcher.cli.start import render
-
-    return render(read(argv, verb="render"))
-
-
-def _status(argv: list[str]) -> int:
-    from launcher.cli.status import status
-
-    return status(argv)
-
-
-def _logs(argv: list[str]) -> int:
-    from launcher.cli.logs import logs
-
-    return logs(argv)
-
-
-def _cancel(argv: list[str]) -> int:
-    from launcher.cli.cancel import cancel
-
-    return cancel(argv)
-
-
-def _resume(argv: list[str]) -> int:
-    from launcher.cli.resume import resume
-
-    return resume(argv)
-
-
-_VERBS: dict[str, Callable[[list[str]], int]] = {
-    "plan": _plan,
-    "render": _render,
-    "status": _status,
-    "logs": _logs,
-    "cancel": _cancel,
-    "resume": _resume,
+_VERBS = {
+    "plan": "launcher.cli.start:show",
+    "render": "launcher.cli.start:render",
+    "status": "launcher.cli.status:status",
+    "logs": "launcher.cli.logs:logs",
+    "cancel": "launcher.cli.cancel:cancel",
+    "resume": "launcher.cli.resume:resume",
+    "nccl": "launcher.cli.nccl:nccl",
+    "profile": "launcher.cli.profile:profile",
 }
+"""The function of each verb; imported when it is called for."""
+
+
+def _run_verb(verb: str, argv: list[str]) -> int:
+    module, _, function = _VERBS[verb].partition(":")
+    return getattr(importlib.import_module(module), function)(argv)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.cli.arguments import Arguments
+from launcher.cli.arguments import Arguments, read
 from launcher.cli.help import help_text
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
@@ -40,8 +41,9 @@ def start(arguments: Arguments) -> int:
     return _submit_new(plan, composed)
 
 
-def show(arguments: Arguments) -> int:
-    """Print the plan and start nothing."""
+def show(argv: Sequence[str]) -> int:
+    """``plan``: print the plan and start nothing."""
+    arguments = read(argv, verb="plan")
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
@@ -50,8 +52,9 @@ def show(arguments: Arguments) -> int:
     return 0
 
 
-def render(arguments: Arguments) -> int:
-    """Write the run as a script for sbatch."""
+def render(argv: Sequence[str]) -> int:
+    """``render``: write the run as a script for sbatch."""
+    arguments = read(argv, verb="render")
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0

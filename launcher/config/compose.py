@@ -18,7 +18,8 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import OmegaConfDumper
 
-from launcher.config import complaints
+from launcher.config import complaints, nccl
+from launcher.config.catalogue import Catalogue
 from launcher.config.schema import Config
 from launcher.errors import UserError
 
@@ -70,10 +71,10 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
 
 def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> DictConfig:
     """The tree that Hydra makes of them. Inside :func:`composing`, as :func:`finish`."""
-    arguments = [search_path(config_dirs), *map(free_key, overrides)]
-    tree = _compose(arguments)
-    if profile := list(tree.cluster.nccl):
-        tree = _compose(_with_profile_nccl(arguments, profile))
+    with complaining():
+        others, choice = nccl.take_choice(overrides)
+        tree = hydra_compose("config", [search_path(config_dirs), *map(free_key, others)])
+    nccl.settle(tree, choice, catalogue(config_dirs))
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
     return tree
@@ -84,13 +85,22 @@ def finish(tree: DictConfig) -> Composed:
     return Composed(_typed(tree), _to_yaml(tree))
 
 
+def catalogue(config_dirs: Sequence[str] = ()) -> Catalogue:
+    """The NCCL catalogue of these configuration directories."""
+    return Catalogue(tuple(_roots(config_dirs)))
+
+
 def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
     """The choices of each group of the configuration, by directory look-up alone."""
-    roots = [builtin_config_dir(), *user_config_dirs(config_dirs)]
     return {
-        group: sorted({path.stem for root in roots for path in (root / group).glob("*.yaml")})
+        group: sorted({path.stem for root in _roots(config_dirs) for path in (root / group).glob("*.yaml")})
         for group in ("task", "library", "cluster", "nccl")
     }
+
+
+def _roots(config_dirs: Sequence[str]) -> list[Path]:
+    """In Hydra's order: where two directories define a name, the first one counts."""
+    return [builtin_config_dir(), *user_config_dirs(config_dirs)]
 
 
 @contextlib.contextmanager
@@ -102,16 +112,13 @@ def composing() -> Generator[None]:
         yield
 
 
-def _compose(arguments: list[str]) -> DictConfig:
-    with complaining():
-        return hydra_compose("config", arguments)
-
-
 @contextlib.contextmanager
 def complaining() -> Generator[None]:
     """Hydra's and OmegaConf's errors as one-line errors of the user; any other error is ours and stays as it is."""
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         complaint = complaints.explain(error)
         if complaint is None:
@@ -158,15 +165,6 @@ def free_key(override: str) -> str:
 def search_path(config_dirs: Sequence[str]) -> str:
     """The override that has Hydra look into the user's own directories too."""
     return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in user_config_dirs(config_dirs))}]"
-
-
-def _with_profile_nccl(arguments: list[str], profile: list[str]) -> list[str]:
-    """The workarounds that the cluster's profile lists, and those of the command line after them."""
-    ours = [argument for argument in arguments if argument.startswith("nccl=")]
-    others = [argument for argument in arguments if not argument.startswith("nccl=")]
-    asked = [name for argument in ours for name in argument[5:].strip("[]").split(",") if name.strip()]
-    names = list(dict.fromkeys([*profile, *(name.strip() for name in asked)]))
-    return [*others, f"nccl=[{','.join(names)}]"]
 
 
 def quote(text: str) -> str:

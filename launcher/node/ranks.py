@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.node import processes
+from launcher.node.scratch import ScratchError, scratch_directory
 from launcher.node.traceback_text import last_error
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records.files import read_json, tail
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.allocation import job_id
+from launcher.slurm.hostlist import expand
 
 _LOOK_S = 0.05
 """How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
@@ -77,7 +79,6 @@ class Ranks:
 
     def __init__(self, plan: Plan, node: int, host: str, start: Start) -> None:
         self._plan, self._node, self._host, self._start = plan, node, host, start
-        self._run = RunDir(Path(plan.run_dir))
         self._attempt = Attempt(Path(start.attempt))
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
@@ -85,8 +86,16 @@ class Ranks:
 
     async def run(self) -> Report:
         """Start the ranks, and wait until they have ended; a stop makes that happen."""
+        name = f"{self._attempt.path.name}-{self._node}"  # of one attempt on one node, should the nodes share the place
         try:
-            self._torchrun = self._spawn()
+            with scratch_directory(self._plan.scratch, f"{self._plan.run_id}-{name}") as scratch:
+                return await self._run(scratch)
+        except ScratchError as error:
+            return Report(self._node, 1, message=str(error))
+
+    async def _run(self, scratch: Path | None) -> Report:
+        try:
+            self._torchrun = self._spawn(scratch)
         except OSError as error:
             return Report(self._node, 127, message=f"cannot start {self._plan.python}: {error.strerror}")
         watching = asyncio.create_task(self._watch(self._torchrun.pid))
@@ -117,11 +126,13 @@ class Ranks:
             await asyncio.wait_for(asyncio.gather(*map(processes.ended, self._alive())), seconds or _TORCHRUN_S)
             await asyncio.wait_for(processes.ended(self._torchrun.pid), _TORCHRUN_S)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes]:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
         command = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
-        environment = {**environment_of(self._plan, self._run), **self._contract()}
+        environment = {**environment_of(self._plan, self._attempt, self._host), **self._contract()}
+        if scratch is not None:
+            environment["LAUNCHER_SCRATCH"] = str(scratch)
         with open(attempt.node_log(self._node), "ab") as log:
             return subprocess.Popen(
                 command, cwd=self._plan.workdir, env=environment, start_new_session=True,
@@ -180,11 +191,12 @@ class Ranks:
         return lines[-1].strip() if lines else ""
 
 
-def environment_of(plan: Plan, run: RunDir) -> dict[str, str]:
+def environment_of(plan: Plan, attempt: Attempt, host: str) -> dict[str, str]:
     """What a process of the run gets on this node: the job's environment, the plan's, and the way to this package."""
-    environment = {**os.environ, **plan.values()}
+    environment = {**os.environ, **plan.values(str(attempt.path), lambda hosts: host in expand(hosts))}
     path = environment.get("PYTHONPATH", "").split(":")
-    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys([str(run.code), *filter(None, path)]))}
+    code = str(RunDir(Path(plan.run_dir)).code)
+    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys([code, *filter(None, path)]))}
 
 
 def _find_ranks(torchrun: int, known: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -15,9 +15,9 @@ _FINISH_S = 20.0
 
 
 @contextlib.contextmanager
-def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
+def tracking(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> Generator[None]:
     """Have metrics reported to the trackers that the plan names, while the block runs. Does nothing without any."""
-    tracker = _start(plan, run, attempt) if plan.tracker else None
+    tracker = _start(plan, run, attempt, host) if plan.tracker else None
     try:
         yield
     finally:
@@ -25,11 +25,11 @@ def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
             _finish(tracker)
 
 
-def _start(plan: Plan, run: RunDir, attempt: Attempt) -> subprocess.Popen[bytes] | None:
+def _start(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> subprocess.Popen[bytes] | None:
     with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError):
         return subprocess.Popen(
-            plan.tracker, cwd=run.path, env=environment_of(plan, run), start_new_session=True, stdin=subprocess.PIPE,
-            stdout=log, stderr=subprocess.STDOUT,
+            plan.tracker, cwd=run.path, env=environment_of(plan, attempt, host), start_new_session=True,
+            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return None
 

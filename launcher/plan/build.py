@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.batch import batch_of
-from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler, Task
+from launcher.config.complaints import nearest
+from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler
 from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
 from launcher.plan.plan import Budgets, Plan, Resources
@@ -37,7 +40,7 @@ def build(config: Config, here: Here) -> Plan:
     """The plan of a validated configuration."""
     resources = resources_of(config.cluster)
     run_dir = here.runs_dir / here.run_id
-    python = config.cluster.python or here.python
+    python = _python(config.cluster, here)
     slurm = config.cluster.scheduler is Scheduler.slurm
     name = config.name or f"{config.task.name}-{config.library.name}"
     return Plan(
@@ -52,7 +55,8 @@ def build(config: Config, here: Here) -> Plan:
         budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
         environment=layers(config, run_dir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
-        setup=tuple(_setup(config.cluster)),
+        scratch=config.cluster.scratch or "",
+        setup=tuple(_setup(config.cluster, here.workdir)),
         srun_args=tuple(config.cluster.srun_args),
         tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
@@ -75,7 +79,11 @@ def resources_of(cluster: Cluster) -> Resources:
 
 
 def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str, Any]:
-    """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides."""
+    """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides.
+
+    Raises:
+        UserError: a directive is to be dropped that does not exist.
+    """
     chosen = {
         "job-name": name,
         "nodes": resources.nodes,
@@ -91,6 +99,9 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
         **cluster.extra_directives,
     }
     absent = (None, False)
+    for key in cluster.skip_directives:
+        if key not in (known := {*chosen, "gres", "gpus-per-node"}):
+            raise UserError(f"cluster.skip_directives: no directive '{key}' would be written{nearest(key, known)}")
     return {key: value for key, value in chosen.items() if value not in absent and key not in cluster.skip_directives}
 
 
@@ -111,10 +122,29 @@ def _signal_lead(cluster: Cluster, resources: Resources) -> int:
     return cluster.signal_lead if resources.time_s is None else min(cluster.signal_lead, resources.time_s // 2)
 
 
-def _setup(cluster: Cluster) -> Iterator[str]:
+def _setup(cluster: Cluster, workdir: Path) -> Iterator[str]:
+    """Lines of the batch script; an environment that cannot be had ends the job, or it would train in another one."""
     if cluster.modules:
-        yield f"module load {' '.join(cluster.modules)}"
+        yield f"module load {shlex.join(cluster.modules)} || exit 1"
     yield from cluster.setup
+    if cluster.venv is not None:
+        yield f". {shlex.quote(str(_absolute(cluster.venv, workdir) / 'bin' / 'activate'))} || exit 1"
+    if cluster.conda is not None:
+        hook = 'eval "$("${CONDA_EXE:-conda}" shell.posix hook)"'  # the function conda is not there in a script
+        yield f"{hook} && conda activate {shlex.quote(os.path.expanduser(cluster.conda))} || exit 1"
+
+
+def _python(cluster: Cluster, here: Here) -> str:
+    """The ranks' interpreter. Which one a conda environment has, only the node finds out, by its PATH."""
+    if cluster.python is not None:
+        return cluster.python
+    if cluster.venv is not None:
+        return str(_absolute(cluster.venv, here.workdir) / "bin" / "python")
+    return here.python if cluster.conda is None else "python"
+
+
+def _absolute(path: str, workdir: Path) -> Path:
+    return workdir / os.path.expanduser(path)
 
 
 def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterator[str]:
@@ -127,9 +157,9 @@ def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterato
     if task.module is not None:
         yield from (python, "-u", *runner, "-m", task.module)
     elif (task.path or "").endswith(".py"):
-        yield from (python, "-u", *runner, str(_script(task, workdir)))
+        yield from (python, "-u", *runner, str(_absolute(task.path or "", workdir)))
     else:  # no Python: its own command
-        yield str(_script(task, workdir))
+        yield str(_absolute(task.path or "", workdir))
     yield from words(task.args)
     yield from trl.options(config, run_dir)
 
@@ -138,10 +168,6 @@ def _tracker(config: Config, python: str, run_dir: Path) -> Iterator[str]:
     tracking = config.tracking
     if tracking.wandb.project is not None or tracking.mlflow.uri is not None:
         yield from (python, "-u", "-m", "launcher.train.tracker", str(run_dir))
-
-
-def _script(task: Task, workdir: Path) -> Path:
-    return workdir / os.path.expanduser(task.path or "")
 
 
 def _training(config: Config, workdir: Path) -> dict[str, Any]:
@@ -163,7 +189,7 @@ def _training(config: Config, workdir: Path) -> dict[str, Any]:
 
 
 def _accelerate(settings: Accelerate, workdir: Path) -> dict[str, Any]:
-    file = None if settings.config_file is None else str(workdir / os.path.expanduser(settings.config_file))
+    file = None if settings.config_file is None else str(_absolute(settings.config_file, workdir))
     return {**_plain(asdict(settings)), "config_file": file}
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from launcher.errors import SchedulerError
+from launcher.slurm import probe
 from launcher.slurm.directives import Value, as_arguments
-from launcher.slurm.queue import Job, parse_config, parse_limits, parse_sacct, parse_scripts, parse_squeue
+from launcher.slurm.inventory import Node, Partition, parse_config, parse_nodes, parse_partitions
+from launcher.slurm.queue import Job, parse_limits, parse_sacct, parse_scripts, parse_squeue
 
 _TIMEOUT_S = 60
 
@@ -74,7 +80,7 @@ def array_limit() -> int:
     Raises:
         SchedulerError: the controller cannot be reached.
     """
-    return parse_config(_run(["scontrol", "show", "config"])).get("MaxArraySize", 1001)
+    return int(parse_config(_run(["scontrol", "show", "config"])).get("MaxArraySize", "1001"))
 
 
 def submit_limit() -> int | None:
@@ -84,6 +90,31 @@ def submit_limit() -> int | None:
         return parse_limits(_run([*command, "format=MaxSubmitJobs"]))
     except SchedulerError:
         return None  # a cluster without accounting has no such limit
+
+
+def inventory() -> tuple[list[Partition], list[Node], dict[str, str]]:
+    """Partitions, nodes and configuration of the cluster.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return (
+        parse_partitions(_run(["scontrol", "--oneliner", "show", "partition"])),
+        parse_nodes(_run(["scontrol", "--oneliner", "show", "node"])),
+        parse_config(_run(["scontrol", "show", "config"])),
+    )
+
+
+def ask_node(partition: str, *, gpu: bool) -> dict[str, Any]:
+    """What `launcher.slurm.probe` finds on some node: a job of at most a minute, which starts soon or not at all.
+
+    Raises:
+        SchedulerError: Slurm refused, or has no free node.
+    """
+    limits = [f"--partition={partition}", "--nodes=1", "--ntasks=1", "--time=1", f"--immediate={_TIMEOUT_S}"]
+    request = ["--gres=gpu:1"] if gpu else []  # many partitions with GPUs refuse jobs without
+    program = [sys.executable, "-I", str(Path(probe.__file__).resolve())]  # -I: or our queue.py would hide Python's
+    return json.loads(_run(["srun", "--quiet", *limits, *request, *program], 3 * _TIMEOUT_S))
 
 
 def _from_queue(job_ids: Sequence[str]) -> dict[str, Job]:
@@ -102,8 +133,8 @@ def _from_accounting(job_ids: Sequence[str]) -> dict[str, Job]:
         return {}  # a cluster without accounting: the run's own records have to do
 
 
-def _run(command: Sequence[str]) -> str:
-    done = _call(command)
+def _run(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> str:
+    done = _call(command, timeout_s)
     if done.returncode != 0:
         raise SchedulerError(f"{command[0]} failed: {_last_words(done)}")
     return done.stdout
@@ -113,14 +144,14 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
 
 
-def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _call(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S, env=environment, check=False,
+            timeout=timeout_s, env=environment, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise SchedulerError(f"there is no {command[0]} on this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise SchedulerError(f"{command[0]} did not answer within {_TIMEOUT_S} s") from error
+        raise SchedulerError(f"{command[0]} did not answer within {timeout_s} s") from error

@@ -1,4 +1,4 @@
-"""What squeue, sacct, scontrol and sacctmgr print, as data."""
+"""What squeue, sacct and sacctmgr print, as data."""
 
 from __future__ import annotations
 
@@ -55,12 +55,6 @@ def parse_scripts(text: str) -> dict[str, str]:
     """Batch scripts by job id, from ``squeue --format=%F|%o``; a path may hold the separator."""
     rows = (line.strip().partition("|") for line in text.splitlines())
     return {job_id: script for job_id, separator, script in rows if separator}
-
-
-def parse_config(text: str) -> dict[str, int]:
-    """The numbers among the settings that ``scontrol show config`` lists."""
-    rows = (line.partition("=") for line in text.splitlines())
-    return {name.strip(): int(value) for name, _, value in rows if value.strip().isdigit()}
 
 
 def parse_limits(text: str) -> int | None:

@@ -36,7 +36,8 @@ def require_packages(config: Config) -> None:
         UserError: the interpreter of this process, which is the ranks' unless another is named, lacks a package.
     """
     missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
-    if missing and config.cluster.python is None:
+    cluster = config.cluster
+    if missing and cluster.python is None and cluster.conda is None and cluster.venv is None:
         name = config.library.name
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
