@@ -149,8 +149,8 @@ INTERRUPTED = """\
 import os, signal, sys, threading, time
 import launcher.cli.main as cli
 threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-cli._VERBS["sleep"] = lambda _: time.sleep(9)
-sys.exit(cli.main(["sleep"]))
+cli._run_verb = lambda *_: time.sleep(9)
+sys.exit(cli.main(["status"]))
 """
 
 

@@ -42,7 +42,7 @@ def sweeps(draw: Callable[..., Any]) -> list[list[str]]:
     ]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(sweeps())
 def test_every_run_of_a_sweep_is_composed_as_it_would_be_alone(runs: list[list[str]]) -> None:
     together = list(Composer().each(runs))
