@@ -294,15 +294,15 @@ def test_two_nodes_train_as_one(sandbox: Sandbox, library: Installed, workdir: P
     assert (result["outcome"], result["world_size"], result["iteration"]) == ("completed", 2, 2)
     assert result["ranks_in_sync"] is True
     assert len(json.loads((run / "attempts/000/rendezvous.json").read_text())["hosts"]) == 2
-    (logs,) = {events.parent for events in run.rglob("events.out.tfevents.*") if "rank_1" not in str(events)}
-    assert logs.is_relative_to(run / "logs")
+    (logs,) = run.glob("logs/*/*/*")  # one for both nodes
+    assert run.name in logs.name
 
 
 @pytest.mark.train
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
 def test_a_requeued_job_goes_on_at_the_next_iteration(sandbox: Sandbox, workdir: Path, tmp_path: Path) -> None:
-    arguments = (*installed("isaaclab", tmp_path).arguments, *TWO_NODES, "max_iterations=80")
+    arguments = (*installed("isaaclab", tmp_path).arguments, *TWO_NODES, "max_iterations=40")
     assert launch_on(sandbox, workdir, *arguments).returncode == 0
     run = only_run(workdir)
     wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_of(run)) > 3, 800)
@@ -310,15 +310,15 @@ def test_a_requeued_job_goes_on_at_the_next_iteration(sandbox: Sandbox, workdir:
     wait_until((run / "attempts/001/rendezvous.json").exists, 120)  # which takes back the first attempt's verdict
     wait_until((run / "result.json").exists, 600)
     result = result_of(run)
-    assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 80, 2)
+    assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 40, 2)
     assert result["ranks_in_sync"] is True
     resume = Path(json.loads((run / "attempts/001/rendezvous.json").read_text())["resume"])
     assert resume.parent == run / "checkpoints"
     done = int(resume.name)
     for rank in (0, 1):
         log = (run / "attempts/001" / f"rank-{rank}.log").read_text()
-        assert f"{done} iterations are done, {80 - done} are left" in log
-    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 81))
+        assert f"{done} iterations are done, {40 - done} are left" in log
+    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 41))
 
 
 FLAGS = """\
