@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
 from launcher.errors import SchedulerError
 from launcher.slurm.directives import Value, as_arguments
+from launcher.slurm.partitions import FORMAT, parse_sinfo, why_never
 from launcher.slurm.queue import Job, parse_sacct, parse_squeue
 
 _TIMEOUT_S = 60
@@ -46,11 +48,19 @@ def cancel(job_id: str) -> None:
 
 
 def test_only(directives: Mapping[str, Value]) -> str:
-    """What the controller says to a job with these options: the time it could start, or why it never can."""
-    command = ["sbatch", "--test-only", *as_arguments(directives), "--wrap=true"]
-    done = _call(command)
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return said[-1].removeprefix("sbatch: ") if said else f"sbatch --test-only said nothing (exit {done.returncode})"
+    """When and where a job with these options could start, or why it never can.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    done = _call(["sbatch", "--test-only", *as_arguments(directives), "--wrap=true"])
+    said = _last_words(done).removeprefix("sbatch: ").removeprefix("allocation failure: ")
+    if "nable to contact" in said:
+        raise SchedulerError(f"sbatch --test-only failed: {said}")
+    reason = why_never(directives, parse_sinfo(_run(["sinfo", "--noheader", f"--format={FORMAT}"])))
+    if done.returncode != 0 or reason:
+        return f"never: {reason or said}"
+    return re.sub(r"^Job \d+ to start", "could start", said)  # the id is of no job
 
 
 def _from_queue(job_ids: Sequence[str]) -> dict[str, Job]:
