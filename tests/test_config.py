@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.compose import compose, quote
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
@@ -32,7 +33,7 @@ def test_every_task_has_hyperparameters_under_every_rl_library(task: str, librar
     assert config.agent and task not in config.agent and library not in config.agent  # none landed one level too deep
 
 
-@pytest.mark.parametrize("cluster", ["local", "a100x2", "a100x8", "h100x8", "sandbox"])
+@pytest.mark.parametrize("cluster", ["local", "a100x2", "a100x8", "h100x8", "sandbox", "pyxis", "apptainer"])
 def test_every_profile_composes_and_is_valid(cluster: str) -> None:
     validate(compose([f"cluster={cluster}"]).config)
 
@@ -62,6 +63,11 @@ def test_every_profile_composes_and_is_valid(cluster: str) -> None:
         ("library=skrl_warp", "did you mean skrl"),
         ("library=torchrun", "task.path"),
         ("cluster.nodes=2", "needs a Slurm cluster"),
+        ("cluster.hosts=[a,b]", "launcher commands"),
+        ("cluster.scheduler=none", "cluster.hosts is missing"),
+        ("cluster.hosts=gpu[2-1]", "the range '2-1' falls"),
+        ("cluster.hosts=a,b,a", "names a twice"),
+        ("cluster.hosts=['a b']", "is not a host"),
         ('name="a\nb"', "control character"),
     ],
 )
@@ -157,3 +163,16 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
     validate(compose(overrides).config)
     with pytest.raises(UserError, match=r"cluster.nproc_per_node=4 and cluster.gpus_per_node=2"):
         validate(compose([*overrides, "cluster.device=cuda"]).config)
+
+
+@pytest.mark.parametrize("hosts", ["[gpu1,gpu2,login]", "gpu[1-2],login", "gpu1,gpu2,login", "['gpu[1-2]',login]"])
+def test_hosts_are_a_list_or_slurms_short_form_and_say_how_many_nodes_there_are(hosts: str) -> None:
+    config = compose([f"cluster.hosts={hosts}", "cluster.scheduler=none"]).config
+    validate(config)
+    assert expand_hosts(config.cluster.hosts) == ["gpu1", "gpu2", "login"]
+    assert config.cluster.nodes == 3
+
+
+def test_hosts_and_another_number_of_nodes_contradict_each_other() -> None:
+    with pytest.raises(UserError, match=r"cluster.nodes=2, but cluster.hosts names 3"):
+        compose(["cluster.hosts=a,b,c", "cluster.nodes=2"])

@@ -74,6 +74,12 @@ def _render(argv: list[str]) -> int:
     return render(read(argv, verb="render"))
 
 
+def _commands(argv: list[str]) -> int:
+    from launcher.cli.start import commands
+
+    return commands(read(argv, verb="commands"))
+
+
 def _status(argv: list[str]) -> int:
     from launcher.cli.runs import status
 
@@ -95,6 +101,7 @@ def _cancel(argv: list[str]) -> int:
 _VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "render": _render,
+    "commands": _commands,
     "status": _status,
     "logs": _logs,
     "cancel": _cancel,

@@ -75,7 +75,7 @@ def cancel(argv: Sequence[str]) -> int:
     options, runs_dir = _parse(parser, argv)
     chosen = [rundir.find(runs_dir, text) for text in options.runs]
     for run, one in zip(chosen, statuses_of(chosen)):
-        if not one.active:
+        if not one.active or not {"job_id", "pid"} & run.submitted().keys():
             raise UserError(f"run {run.run_id} is not running: {one.state} ({one.detail})")
         _cancel(run)
         print(f"asked {run.run_id} to save and stop")

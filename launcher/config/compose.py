@@ -15,9 +15,10 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from launcher.config import complaints
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Config
 from launcher.errors import UserError
 
@@ -26,6 +27,8 @@ CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
 
 _FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
+_NODE_LIST = re.compile(r"(cluster\.(?:hosts|nodelist|exclude)=)([\w.,-]+\[.*|[\w.-]+,.*)", re.ASCII)
+"""Slurm's short form, `cluster.hosts=gpu[1-4],login`: Hydra would take it for a list that is broken, or for a sweep."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +67,11 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
         UserError: a group, key or value that does not exist or does not fit, with the nearest names.
     """
     with _hydra():
-        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_free_key, overrides)]
+        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_as_hydra_reads, overrides)]
         tree = _compose(arguments)
         if profile := list(tree.cluster.nccl):
             tree = _compose(_with_profile_nccl(arguments, profile))
+        _count_hosts(tree)
         return Composed(_typed(tree), OmegaConf.to_yaml(tree))
 
 
@@ -125,7 +129,19 @@ def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:
             yield from _added_keys(child, kind, f"{prefix}{name}.")
 
 
-def _free_key(override: str) -> str:
+def _count_hosts(tree: DictConfig) -> None:
+    """The hosts that are named say how many nodes there are."""
+    named = tree.cluster.hosts
+    hosts = expand_hosts(list(named) if isinstance(named, ListConfig) else named)
+    if hosts and tree.cluster.nodes not in (1, len(hosts)):
+        raise UserError(f"cluster.nodes={tree.cluster.nodes}, but cluster.hosts names {len(hosts)}: leave one of them")
+    tree.cluster.nodes = len(hosts) or tree.cluster.nodes
+
+
+def _as_hydra_reads(override: str) -> str:
+    """The override in Hydra's grammar, where a person's is shorter."""
+    if match := _NODE_LIST.fullmatch(override):
+        return f"{match[1]}{quote(match[2])}"
     return f"++{override}" if _FREE_KEY.match(override) else override
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from launcher.config import container
 from launcher.config.batch import batch_of, uses_training_arguments
 from launcher.config.schema import (
     Accelerate,
@@ -62,8 +63,10 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _accelerate(config)
     yield from _arguments(config)
     yield from _contradictions(config)
+    yield from _hosts(config.cluster)
     if config.cluster.scheduler is Scheduler.local and config.cluster.nodes > 1:
         yield f"cluster.nodes={config.cluster.nodes} needs a Slurm cluster: this machine is one node"
+    yield from container.problems(config.cluster)
     yield from _one_gpu_per_rank(config.cluster)
     yield from _hyperparameters(config)
 
@@ -164,6 +167,17 @@ def _contradictions(config: Config) -> Iterator[str]:
         for other in workaround.conflicts:
             if other in config.nccl:
                 yield f"nccl workarounds '{name}' and '{other}' contradict each other: choose one"
+
+
+def _hosts(cluster: Cluster) -> Iterator[str]:
+    by_hand = cluster.scheduler is Scheduler.none
+    if by_hand and cluster.hosts is None:
+        yield "cluster.hosts is missing: where the commands are to be started, such as cluster.hosts=[a,b]"
+    if not by_hand and cluster.hosts is not None:
+        yield (
+            "cluster.hosts is for machines without a scheduler: `python -m launcher commands …` prints a command for"
+            " each of them"
+        )
 
 
 def _one_gpu_per_rank(cluster: Cluster) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""``python -m launcher.node RUN_DIR``: the agent, as submitit, an sbatch script or the command line start it."""
+"""``python -m launcher.node RUN_DIR [NODE]``: the agent, whoever starts it: submitit, a script, a person."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from launcher.errors import LauncherError
 from launcher.node import processes
 from launcher.node.agent import serve
+from launcher.node.claim import claim
 from launcher.node.place import find_place
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
@@ -20,15 +21,17 @@ PARENT_VARIABLE = "LAUNCHER_FOREGROUND"
 
 def main(arguments: list[str]) -> int:
     """Run the agent for the run directory named on the command line; returns its exit code."""
-    if len(arguments) != 1:
-        print("usage: python -m launcher.node RUN_DIR", file=sys.stderr)
+    if len(arguments) not in (1, 2) or not all(word.isdigit() for word in arguments[1:]):
+        print("usage: python -m launcher.node RUN_DIR [NODE]", file=sys.stderr)
         return 2
     if parent := os.environ.pop(PARENT_VARIABLE, None):
         processes.end_with_parent(int(parent))
     run = RunDir(Path(arguments[0]))
     try:
         plan = Plan.from_json(run.plan.read_text())
-        place = find_place(plan, os.environ)
+        place = find_place(plan, os.environ, *map(int, arguments[1:]))
+        if place.leader and plan.scheduler != "local":
+            claim(run, place)
     except (LauncherError, OSError, ValueError) as error:
         print(f"launcher: {error}", file=sys.stderr)
         return 1

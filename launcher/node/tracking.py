@@ -6,7 +6,8 @@ import contextlib
 import subprocess
 from collections.abc import Generator
 
-from launcher.node.ranks import environment_of
+from launcher.errors import LauncherError
+from launcher.node.environment import prepare
 from launcher.plan.plan import Plan
 from launcher.records.rundir import Attempt, RunDir
 
@@ -26,9 +27,10 @@ def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
 
 
 def _start(plan: Plan, run: RunDir, attempt: Attempt) -> subprocess.Popen[bytes] | None:
-    with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError):
+    with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError, LauncherError):
+        command, environment = prepare(plan, run, plan.tracker, {})
         return subprocess.Popen(
-            plan.tracker, cwd=run.path, env=environment_of(plan, run), start_new_session=True, stdin=subprocess.DEVNULL,
+            command, cwd=run.path, env=environment, start_new_session=True, stdin=subprocess.DEVNULL,
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return None

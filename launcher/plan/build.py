@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.batch import batch_of
+from launcher.config.container import parse_mount, require_mountable
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler, Task
 from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_memory, parse_time
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
-from launcher.plan.plan import Budgets, Plan, Resources
+from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,20 @@ class Here:
     """The interpreter that submits."""
     resume: str = ""
     """The checkpoint that ``resume=`` was found to mean."""
+    package: Path = Path(__file__).resolve().parents[1]
+    """The launcher's own directory, absolute: a container has to have it."""
 
 
 def build(config: Config, here: Here) -> Plan:
-    """The plan of a validated configuration."""
+    """The plan of a validated configuration.
+
+    Raises:
+        UserError: the directories of this run do not fit into its container.
+    """
     resources = resources_of(config.cluster)
     run_dir = here.runs_dir / here.run_id
-    python = config.cluster.python or here.python
+    container = _container(config.cluster, here, run_dir)
+    python = config.cluster.python or (here.python if container is None else "python3")
     slurm = config.cluster.scheduler is Scheduler.slurm
     name = config.name or f"{config.task.name}-{config.library.name}"
     return Plan(
@@ -54,6 +63,8 @@ def build(config: Config, here: Here) -> Plan:
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         setup=tuple(_setup(config.cluster)),
         srun_args=tuple(config.cluster.srun_args),
+        hosts=tuple(expand_hosts(config.cluster.hosts)),
+        container=container,
         tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
         console=config.library.console.value,
@@ -115,6 +126,37 @@ def _setup(cluster: Cluster) -> Iterator[str]:
     if cluster.modules:
         yield f"module load {' '.join(cluster.modules)}"
     yield from cluster.setup
+
+
+def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
+    """The container, with all that the ranks need of the host at the same place as there.
+
+    Raises:
+        UserError: the runtime cannot mount a directory that they need.
+    """
+    settings = cluster.container
+    if settings.runtime is None:
+        return None
+    asked = [Mount(*parse_mount(text, here.workdir)) for text in settings.mounts]
+    mounts = (*_needed_mounts(here, run_dir), *asked)
+    for mount in mounts:
+        require_mountable(settings.runtime, mount.source, mount.target)
+    return Container(
+        runtime=settings.runtime.value,
+        image=os.path.expanduser(settings.image or ""),
+        mounts=mounts,
+        env=tuple(settings.env),
+        mount_home=settings.mount_home,
+        args=tuple(settings.args),
+    )
+
+
+def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
+    """The directory that the run starts in, its records, this package, and the checkpoint to start from."""
+    yield Mount(str(here.workdir), str(here.workdir))
+    for path, read_only in ((run_dir, False), (here.package, True), (Path(here.resume or run_dir), True)):
+        if not path.is_relative_to(here.workdir) and (path != run_dir or not read_only):
+            yield Mount(str(path), str(path), read_only)
 
 
 def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterator[str]:

@@ -33,10 +33,12 @@ def require_packages(config: Config) -> None:
     """Fail before anything is written where the library is not installed; without importing it.
 
     Raises:
-        UserError: the interpreter of this process, which is the ranks' unless another is named, lacks a package.
+        UserError: the interpreter of this process, which is the ranks' unless another is named, or an image, lacks a
+            package.
     """
     missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
-    if missing and config.cluster.python is None:
+    elsewhere = config.cluster.python is not None or config.cluster.container.runtime is not None
+    if missing and not elsewhere:
         name = config.library.name
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
