@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.compose import builtin_config_dir, compose, group_options, quote
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
@@ -69,6 +70,11 @@ def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(
         ("library=skrl_warp", "did you mean skrl"),
         ("library=torchrun", "task.path"),
         ("cluster.nodes=2", "needs a Slurm cluster"),
+        ("cluster.hosts=[a,b]", "launcher commands"),
+        ("cluster.scheduler=none", "cluster.hosts is missing"),
+        ("cluster.hosts=gpu[2-1]", "the range '2-1' falls"),
+        ("cluster.hosts=a,b,a", "names a twice"),
+        ("cluster.hosts=['a b']", "is not a host"),
         ('name="a\nb"', "control character"),
     ],
 )
@@ -152,3 +158,16 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
     validate(compose(overrides).config)
     with pytest.raises(UserError, match=r"cluster.nproc_per_node=4 and cluster.gpus_per_node=2"):
         validate(compose([*overrides, "cluster.device=cuda"]).config)
+
+
+@pytest.mark.parametrize("hosts", ["[gpu1,gpu2,login]", "gpu[1-2],login", "gpu1,gpu2,login", "['gpu[1-2]',login]"])
+def test_hosts_are_a_list_or_slurms_short_form_and_say_how_many_nodes_there_are(hosts: str) -> None:
+    config = compose([f"cluster.hosts={hosts}", "cluster.scheduler=none"]).config
+    validate(config)
+    assert expand_hosts(config.cluster.hosts) == ["gpu1", "gpu2", "login"]
+    assert config.cluster.nodes == 3
+
+
+def test_hosts_and_another_number_of_nodes_contradict_each_other() -> None:
+    with pytest.raises(UserError, match=r"cluster.nodes=2, but cluster.hosts names 3"):
+        compose(["cluster.hosts=a,b,c", "cluster.nodes=2"])

@@ -6,6 +6,7 @@ import stat
 import threading
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from launcher.errors import UserError
 from launcher.records import checkpoints, rundir
 from launcher.records.files import (
     append_json_line,
+    create_json,
     last_json_line,
     read_json,
     read_json_lines,
@@ -212,3 +214,39 @@ def test_a_local_run_whose_agent_is_gone_is_lost_even_if_its_pid_lives_on(tmp_pa
     run = rundir.find(tmp_path, "a-run")
     write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": os.getpid()})
     assert status_of(run, None).state == "lost"
+
+
+def test_of_several_claimants_of_a_record_one_gets_it(tmp_path: Path) -> None:
+    won: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def claim(number: int) -> None:
+        barrier.wait()
+        if create_json(tmp_path / "claim.json", {"by": number}):
+            won.append(number)
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert read_json(tmp_path / "claim.json") == {"by": won[0]}
+    assert [path.name for path in tmp_path.iterdir()] == ["claim.json"]
+
+
+@pytest.mark.parametrize(
+    ("submission", "state", "detail"),
+    [
+        ({"hosts": ["a", "b"]}, "pending", "nobody has started it on a"),
+        ({"hosts": ["a", "b"], "host": "a", "pid": 1}, "unknown", "started on a: ask there"),
+        ({"hosts": ["a", "b"], "host": os.uname().nodename, "pid": 2**22}, "lost", "its agent died"),
+    ],
+)
+def test_a_run_without_a_scheduler_is_asked_about_on_its_first_host(
+    tmp_path: Path, submission: dict[str, Any], state: str, detail: str
+) -> None:
+    run = rundir.create(tmp_path, "a-run")
+    write_json(run.submission, {"scheduler": "none", **submission})
+    status = status_of(run, None)
+    assert (status.state, status.detail) == (state, detail)

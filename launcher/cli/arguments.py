@@ -17,6 +17,7 @@ class Arguments:
     overrides: list[str] = field(default_factory=list)
     config_dirs: list[str] = field(default_factory=list)
     output: str | None = None
+    template: str | None = None
     json: bool = False
     help: bool = False
     version: bool = False
@@ -39,6 +40,8 @@ def read(argv: Sequence[str], verb: str = "") -> Arguments:
             arguments.config_dirs.append(value if equals else _next(words, name))
         elif verb == "render" and name in ("-o", "--output"):
             arguments.output = value if equals else _next(words, name)
+        elif verb == "render" and name == "--template":
+            arguments.template = value if equals else _next(words, name)
         elif not _take_flag(arguments, word, verb) and not arguments.hydra:
             if word.startswith("-"):
                 raise UserError(f"there is no option '{word}'; `python -m launcher --help` lists them")

@@ -30,7 +30,7 @@ def cancel(argv: Sequence[str]) -> int:
 
 def _cancel_run(run: RunDir) -> str:
     (one,) = statuses_of([run])
-    if not one.active:
+    if not one.active or not {"job_id", "pid"} & submitted(run).keys():
         raise UserError(f"run {run.run_id} is not running: {one.state} ({one.detail})")
     _end(submitted(run))
     return f"asked {run.run_id} to save and stop"

@@ -26,8 +26,10 @@ first steps
 
 verbs
   plan [KEY=VALUE ...]       the same as dry_run=true; --json for programs
-  render [KEY=VALUE ...] -o FILE
-                             the job as a script for sbatch
+  render [KEY=VALUE ...] -o FILE [--template FILE]
+                             the job as a script for sbatch, from a template of yours or ours
+  commands cluster.hosts=[a,b] [KEY=VALUE ...]
+                             one command for each host, for machines without a scheduler
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
@@ -46,6 +48,7 @@ often used keys
   resume=latest|RUN|DIR      start from a checkpoint
   sweep.parallel=N (runs at a time)  sweep.pack=N (one-GPU runs per allocation)  sweep.metric=NAME
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
+  cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them
 

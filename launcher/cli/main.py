@@ -68,6 +68,7 @@ def _start(arguments: Arguments) -> int:
 _VERBS = {
     "plan": "launcher.cli.start:show",
     "render": "launcher.cli.start:render",
+    "commands": "launcher.cli.start:commands",
     "status": "launcher.cli.status:status",
     "logs": "launcher.cli.logs:logs",
     "cancel": "launcher.cli.cancel:cancel",

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from launcher.config.units import format_memory, format_time
 from launcher.errors import SchedulerError
 from launcher.plan.command import torchrun_command
+from launcher.plan.container import srun_args, wrap
 from launcher.plan.plan import Plan
 from launcher.slurm import commands
 from launcher.slurm.directives import as_header
@@ -20,6 +21,8 @@ def describe(plan: Plan) -> str:
             f"run        {plan.run_id}",
             f"directory  {plan.run_dir}",
             *_resources(plan),
+            *_hosts(plan),
+            *_container(plan),
             *_slurm(plan),
             "",
             "on every node",
@@ -54,6 +57,22 @@ def _resources(plan: Plan) -> Iterator[str]:
         yield f"resume     {plan.resume}"
 
 
+def _hosts(plan: Plan) -> Iterator[str]:
+    if plan.hosts:
+        yield f"hosts      {', '.join(plan.hosts)}"
+
+
+def _container(plan: Plan) -> Iterator[str]:
+    if plan.container is None:
+        return
+    what = "agents and ranks" if srun_args(plan) else "the ranks"
+    yield f"container  {plan.container.image} ({plan.container.runtime}: {what})"
+    for mount in plan.container.mounts:
+        yield f"  {mount.source}{'' if mount.source == mount.target else f' at {mount.target}'}"
+    if plan.container.env:
+        yield f"  with the job's {', '.join(plan.container.env)}"
+
+
 def _batch(per_device: int | None, ranks: int, accumulation: int | None) -> str:
     """The effective batch, samples per optimizer step; what only the script knows has no number."""
     first = "the script's" if per_device is None else per_device
@@ -67,6 +86,7 @@ def _slurm(plan: Plan) -> Iterator[str]:
         return
     yield from ("", "sbatch header", *(f"  {line}" for line in as_header(plan.directives)))
     yield from (f"  {line}" for line in plan.setup)
+    yield from (f"  srun {shlex.quote(argument)}" for argument in srun_args(plan))
     if commands.missing_command() is None:
         try:
             said = commands.test_only(plan.directives)
@@ -79,7 +99,11 @@ def _node_command(plan: Plan) -> str:
     several = plan.resources.nodes > 1
     master = "<first node>" if several else "127.0.0.1"
     words = torchrun_command(plan, "<node>" if several else 0, master, "<free port>", "<attempt>")
-    return " ".join(word if "<" in word and " " not in word.split("<")[0] else shlex.quote(word) for word in words)
+    return " ".join(map(_with_blanks_to_fill, wrap(plan, words, ["<variables>"])))
+
+
+def _with_blanks_to_fill(word: str) -> str:
+    return word if "<" in word and " " not in word.split("<", maxsplit=1)[0] else shlex.quote(word)
 
 
 def _environment(plan: Plan) -> Iterator[str]:

@@ -19,6 +19,7 @@ from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
+from launcher.submit.batch_job import require_carriable
 from launcher.submit.prepare import plan_here, require_packages, write_run
 from launcher.submit.slurm import require_slurm, submit
 
@@ -34,6 +35,8 @@ def start(arguments: Arguments) -> int:
     if config.dry_run:
         print(describe(plan))
         return 0
+    if plan.scheduler == "none":
+        raise UserError("nobody starts a run on cluster.hosts but you: see `python -m launcher commands …`")
     require_packages(config)
     if plan.scheduler == "local":
         return run_here(plan, write_run(plan, composed))
@@ -58,7 +61,7 @@ def render(argv: Sequence[str]) -> int:
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
-    from launcher.submit.script import script
+    from launcher.submit.script import script, script_from
 
     composed = _compose(arguments)
     plan = plan_here(composed.config)
@@ -66,13 +69,38 @@ def render(argv: Sequence[str]) -> int:
         raise UserError("render writes a script for Slurm: choose a cluster, such as cluster=a100x2")
     if arguments.output is None:
         raise UserError("render needs the file to write: -o run.sbatch")
+    require_carriable(plan)
+    text = script(plan) if arguments.template is None else script_from(plan, Path(arguments.template))
     run = write_run(plan, composed)
     try:
-        write_atomic(Path(arguments.output), script(plan))
+        write_atomic(Path(arguments.output), text)
     except OSError as error:
         shutil.rmtree(run.path)
         raise UserError(f"cannot write '{arguments.output}': {error.strerror}") from error
-    print(f"wrote {arguments.output} for run {run.run_id}\n  submit it  sbatch {arguments.output}")
+    print(f"wrote {arguments.output} for run {run.run_id}\n  submit it  sbatch {shlex.quote(arguments.output)}")
+    return 0
+
+
+def commands(argv: Sequence[str]) -> int:
+    """``commands``: print the command that starts the run on each of its hosts."""
+    arguments = read(argv, verb="commands")
+    if arguments.help:
+        print(help_text(arguments.config_dirs))
+        return 0
+    from launcher.submit.by_hand import write_commands
+
+    arguments.overrides.append("cluster.scheduler=none")
+    composed = _compose(arguments)
+    plan = plan_here(composed.config)
+    if composed.config.dry_run:
+        print(describe(plan))
+        return 0
+    require_packages(composed.config)
+    run = write_run(plan, composed)
+    print(f"{plan.name}: {_ranks(plan)} on {plan.resources.nodes} hosts · {run.path}")
+    for host, command in zip(plan.hosts, write_commands(plan, run)):
+        print(f"\n# on {host}\n{command}")
+    print(f"\nstart them within {plan.budgets.rendezvous_s:.0f} s of each other; Ctrl-C in any of them saves and stops")
     return 0
 
 

@@ -15,11 +15,12 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf._utils import OmegaConfDumper
 
 from launcher.config import complaints, nccl
 from launcher.config.catalogue import Catalogue
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Config
 from launcher.errors import UserError
 
@@ -28,6 +29,8 @@ CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
 
 _FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
+_NODE_LIST = re.compile(r"(cluster\.(?:hosts|nodelist|exclude)=)([\w.,-]+\[.*|[\w.-]+,.*)", re.ASCII)
+"""Slurm's short form, `cluster.hosts=gpu[1-4],login`: Hydra would take it for a list that is broken, or for a sweep."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +76,7 @@ def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> D
     """The tree that Hydra makes of them. Inside :func:`composing`, as :func:`finish`."""
     with complaining():
         others, choice = nccl.take_choice(overrides)
-        tree = hydra_compose("config", [search_path(config_dirs), *map(free_key, others)])
+        tree = hydra_compose("config", [search_path(config_dirs), *map(as_hydra_reads, others)])
     nccl.settle(tree, choice, catalogue(config_dirs))
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
@@ -82,6 +85,7 @@ def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> D
 
 def finish(tree: DictConfig) -> Composed:
     """The tree in its two forms, with its types checked."""
+    _count_hosts(tree)
     return Composed(_typed(tree), _to_yaml(tree))
 
 
@@ -157,8 +161,19 @@ def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:
             yield from _added_keys(child, kind, f"{prefix}{name}.")
 
 
-def free_key(override: str) -> str:
-    """The override, allowed to add its key where keys are the user's."""
+def _count_hosts(tree: DictConfig) -> None:
+    """The hosts that are named say how many nodes there are."""
+    named = tree.cluster.hosts
+    hosts = expand_hosts(list(named) if isinstance(named, ListConfig) else named)
+    if hosts and tree.cluster.nodes not in (1, len(hosts)):
+        raise UserError(f"cluster.nodes={tree.cluster.nodes}, but cluster.hosts names {len(hosts)}: leave one of them")
+    tree.cluster.nodes = len(hosts) or tree.cluster.nodes
+
+
+def as_hydra_reads(override: str) -> str:
+    """The override in Hydra's grammar, where a person's is shorter; it may add its key where keys are the user's."""
+    if match := _NODE_LIST.fullmatch(override):
+        return f"{match[1]}{quote(match[2])}"
     return f"++{override}" if _FREE_KEY.match(override) else override
 
 

@@ -12,10 +12,11 @@ from typing import Any, Dict, List, Optional
 
 
 class Scheduler(Enum):
-    """Who starts the run."""
+    """Who starts the run; under ``none`` a person does, with one command on every host."""
 
     local = "local"
     slurm = "slurm"
+    none = "none"
 
 
 class Device(Enum):
@@ -31,6 +32,14 @@ class GpuRequest(Enum):
 
     gpus_per_node = "gpus_per_node"
     gres = "gres"
+
+
+class ContainerRuntime(Enum):
+    """What starts the image: pyxis as part of srun, agent and ranks in it; the others on the node, the ranks in it."""
+
+    pyxis = "pyxis"
+    apptainer = "apptainer"
+    charliecloud = "charliecloud"
 
 
 class AccelerateMode(Enum):
@@ -141,12 +150,25 @@ class Library:
 
 
 @dataclass
+class Container:
+    """The image that the ranks run in; off without a runtime. Nothing of the host reaches them but what is named."""
+
+    runtime: Optional[ContainerRuntime] = None
+    image: Optional[str] = None  # as the runtime takes it: a file, a directory, docker://NAME:TAG, REGISTRY#NAME:TAG
+    mounts: List[str] = field(default_factory=list)  # SRC, SRC:DST, SRC:DST:ro; the run's directories are there
+    env: List[str] = field(default_factory=list)  # names of the job's own variables to hand on; WANDB_* is a pattern
+    mount_home: bool = False
+    args: List[str] = field(default_factory=list)  # more options of the runtime; with pyxis of srun
+
+
+@dataclass
 class Cluster:
     """Where it runs. One file per cluster; ``null`` leaves a choice to Slurm."""
 
     name: str = ""
     scheduler: Scheduler = Scheduler.local
     nodes: int = 1
+    hosts: Any = None  # without a scheduler: a list of hosts or Slurm's short form gpu[1-4], node 0 first
     gpus_per_node: int = 0
     gpu_type: Optional[str] = None
     gpu_request: GpuRequest = GpuRequest.gpus_per_node
@@ -169,9 +191,10 @@ class Cluster:
     srun_args: List[str] = field(default_factory=list)
     modules: List[str] = field(default_factory=list)  # loaded before the setup lines
     setup: List[str] = field(default_factory=list)  # lines of shell in the batch script, before anything else
+    container: Container = field(default_factory=Container)
     conda: Optional[str] = None  # an environment's name or directory, activated after the setup lines
     venv: Optional[str] = None  # the directory of a virtual environment (python -m venv, uv), likewise
-    python: Optional[str] = None  # the ranks' interpreter; default: that of conda or venv, else the one that submits
+    python: Optional[str] = None  # the ranks' interpreter; default: that of conda, venv or image, else the one here
     scratch: Optional[str] = None  # a directory on every node, $NAMEs allowed; ranks see theirs as LAUNCHER_SCRATCH
     network_interface: Optional[str] = None  # exact name; brings the entry socket_interface of the catalogue
     ib_hca: Optional[str] = None  # exact names, comma-separated, :PORT allowed; brings the entry ib_hca

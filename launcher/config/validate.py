@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from launcher.config import nccl
+from launcher.config import container, nccl
 from launcher.config.batch import batch_of, uses_training_arguments
 from launcher.config.schema import (
     Accelerate,
@@ -67,8 +67,10 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _arguments(config)
     yield from _site(config.cluster)
     yield from nccl.problems(config.nccl)
+    yield from _hosts(config.cluster)
     if config.cluster.scheduler is Scheduler.local and config.cluster.nodes > 1:
         yield f"cluster.nodes={config.cluster.nodes} needs a Slurm cluster: this machine is one node"
+    yield from container.problems(config.cluster)
     yield from _one_gpu_per_rank(config.cluster)
     yield from _hyperparameters(config)
 
@@ -178,6 +180,17 @@ def _site(cluster: Cluster) -> Iterator[str]:
     for key in cluster.extra_directives:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             yield f"cluster.extra_directives: '{key}' is no option of sbatch: write it as in --nice, without the dashes"
+
+
+def _hosts(cluster: Cluster) -> Iterator[str]:
+    by_hand = cluster.scheduler is Scheduler.none
+    if by_hand and cluster.hosts is None:
+        yield "cluster.hosts is missing: where the commands are to be started, such as cluster.hosts=[a,b]"
+    if not by_hand and cluster.hosts is not None:
+        yield (
+            "cluster.hosts is for machines without a scheduler: `python -m launcher commands …` prints a command for"
+            " each of them"
+        )
 
 
 def _one_gpu_per_rank(cluster: Cluster) -> Iterator[str]:

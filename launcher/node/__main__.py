@@ -1,4 +1,4 @@
-"""``python -m launcher.node RUN_DIR``: the agent, as submitit, an sbatch script or the command line start it."""
+"""``python -m launcher.node RUN_DIR [NODE]``: the agent, whoever starts it: submitit, a script, a person."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from launcher.errors import LauncherError
 from launcher.node import processes
 from launcher.node.agent import serve
+from launcher.node.claim import claim
 from launcher.node.pack import Pack, share_out
 from launcher.node.place import find_place
 from launcher.plan.plan import Plan
@@ -24,14 +25,14 @@ PARENT_VARIABLE = "LAUNCHER_FOREGROUND"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the agent for the run directory, or the batch of runs, named on the command line; returns its exit code."""
-    if len(arguments) != 1:
-        print("usage: python -m launcher.node RUN_DIR|BATCH_FILE", file=sys.stderr)
+    """Run the agent of the run, or of the batch of runs, named on the command line; returns its exit code."""
+    if len(arguments) not in (1, 2) or not all(word.isdigit() for word in arguments[1:]):
+        print("usage: python -m launcher.node RUN_DIR|BATCH_FILE [NODE]", file=sys.stderr)
         return 2
     if parent := os.environ.pop(PARENT_VARIABLE, None):
         processes.end_with_parent(int(parent))
     try:
-        work = _work(Path(arguments[0]))
+        work = _work(Path(arguments[0]), *map(int, arguments[1:]))
     except (LauncherError, OSError, ValueError) as error:
         print(f"launcher: {error}", file=sys.stderr)
         return 1
@@ -42,17 +43,20 @@ def main(arguments: list[str]) -> int:
         processes.end_descendants()
 
 
-def _work(records: Path) -> Coroutine[Any, Any, int]:
+def _work(records: Path, node: int | None = None) -> Coroutine[Any, Any, int]:
     if records.is_dir():
-        return _one(records)
+        return _one(records, node)
     runs, slots = tasks_of(records, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
     return _one(runs[0]) if slots is None else _several(runs, slots)
 
 
-def _one(run_dir: Path) -> Coroutine[Any, Any, int]:
+def _one(run_dir: Path, node: int | None = None) -> Coroutine[Any, Any, int]:
     run = RunDir(run_dir)
     plan = Plan.from_json(run.plan.read_text())
-    return serve(plan, run, find_place(plan, os.environ))
+    place = find_place(plan, os.environ, node)
+    if place.leader and plan.scheduler != "local":
+        claim(run, place)
+    return serve(plan, run, place)
 
 
 def _several(runs: Sequence[Path], count: int) -> Coroutine[Any, Any, int]:

@@ -101,12 +101,13 @@ def _notice_silence(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000)
 
 
-async def connect(host: str, key: str, secret: str, node: int) -> Channel:
+async def connect(host: str, start_id: Callable[[], str], secret: str, node: int) -> Channel:
     """The channel to node 0, which may not be there yet and may listen on any of the candidate ports.
 
     Tries for ever; the caller has the deadline.
     """
     while True:
+        key = start_id()
         for port in ports.candidates(key):
             with contextlib.suppress(HandshakeError, OSError, asyncio.TimeoutError):
                 return await _try(host, port, key, secret, node)

@@ -7,6 +7,7 @@ import asyncio
 from launcher.node import control
 from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
 from launcher.node.ranks import Start
+from launcher.records.submission import submitted
 
 
 class Follower(Member):
@@ -21,7 +22,7 @@ class Follower(Member):
 
     async def _join(self) -> None:
         leader, seconds = self.place.hosts[0], self.plan.budgets.rendezvous_s
-        joining = control.connect(leader, self.place.start_id, self.run.secret.read_text(), self.place.node)
+        joining = control.connect(leader, self._start_id, self.run.secret.read_text(), self.place.node)
         try:
             self._channel = await asyncio.wait_for(joining, seconds)
         except asyncio.TimeoutError:
@@ -30,11 +31,17 @@ class Follower(Member):
         else:
             await self.read_from(0, self._channel)
 
+    def _start_id(self) -> str:
+        """Without a scheduler node 0 decides it, perhaps later than now; an id of an earlier start finds nobody."""
+        return self.place.start_id or str(submitted(self.run).get("start"))
+
     async def _until_done(self) -> int:
         while True:
             event = await self.next_event(None)
             assert event is not None
             if event.kind == "done":
+                if why := event.body.get("why"):
+                    say(self.place, why)
                 return int(event.body["code"])
             if event.kind == "gone":
                 return await self._abandoned()

@@ -38,14 +38,17 @@ class Leader(Member):
         self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
         self._deadline: float | None = None  # for the reports, once the ranks are being stopped
 
+    @property
+    def _start_id(self) -> str:
+        assert self.place.start_id is not None
+        return self.place.start_id
+
     async def serve(self) -> int:
         """Run the attempt to its end; returns the exit code of all agents."""
         self._began = time.time()
         self._attempt: Attempt = self.run.claim_attempt()
         self.run.result.unlink(missing_ok=True)  # of an earlier attempt: the run has not ended after all
         self._note("attempt", hosts=self.place.hosts, job_id=self.place.job_id)
-        if not self.run.submission.exists():  # a rendered script, submitted by hand
-            write_json(self.run.submission, {"scheduler": "slurm", "job_id": self.place.job_id, "time": self._began})
         async with self._server():
             await self._run_attempt()
             return await self._end()
@@ -53,13 +56,13 @@ class Leader(Member):
     def _server(self) -> contextlib.AbstractAsyncContextManager[object]:
         if self.plan.resources.nodes == 1:
             return contextlib.nullcontext()
-        return control.Server(self.place.start_id, self.run.secret.read_text(), self._joined)
+        return control.Server(self._start_id, self.run.secret.read_text(), self._joined)
 
     async def _run_attempt(self) -> None:
         if not await self._gather():
             return
         address = self.place.host if self.plan.resources.nodes > 1 else "127.0.0.1"
-        with ports.reserved(f"{self.place.start_id}.torchrun") as port:
+        with ports.reserved(f"{self._start_id}.torchrun") as port:
             start = Start(str(self._attempt.path), address, port, self._resume())
             self._note("start", **asdict(start))
             self._record_rendezvous(start)
@@ -73,6 +76,7 @@ class Leader(Member):
         """Wait for the other nodes; False when some did not come, or a request to stop came first."""
         deadline = asyncio.get_running_loop().time() + self.plan.budgets.rendezvous_s
         while missing := self._missing():
+            self._say_who_is_missing(missing)
             event = await self.next_event(deadline)
             if event is None or event.kind == "request":
                 self._findings.missing = missing
@@ -82,10 +86,19 @@ class Leader(Member):
                 self._channels.pop(event.node, None)
         return True
 
+    def _say_who_is_missing(self, hosts: list[str]) -> None:
+        """To the person who starts the nodes one after the other."""
+        if self.place.job_id is None:
+            say(self.place, f"waits for {', '.join(hosts)}")
+
     def _missing(self) -> list[str]:
         return [host for node, host in enumerate(self.place.hosts) if node != 0 and node not in self._channels]
 
     async def _joined(self, node: int, channel: control.Channel) -> None:
+        if node in self._channels:
+            channel.send({"kind": "done", "body": {"code": 1, "why": f"node {node} has already been started"}})
+            await channel.close()
+            return
         self._channels[node] = channel
         self.inbox.put_nowait(Event("joined", node))
         await self.read_from(node, channel)

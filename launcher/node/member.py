@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Coroutine
@@ -85,4 +86,5 @@ class Member:
 
 def say(place: Place, text: str) -> None:
     """One line to whoever reads this node's output."""
-    print(f"[launcher] node {place.node} ({place.host}, pid {os.getpid()}): {text}", flush=True)
+    with contextlib.suppress(OSError):  # a terminal that was closed is no reason to end a training
+        print(f"[launcher] node {place.node} ({place.host}, pid {os.getpid()}): {text}", flush=True)

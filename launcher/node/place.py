@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.errors import LauncherError
@@ -20,8 +22,9 @@ class Place:
 
     node: int
     hosts: tuple[str, ...]
-    start_id: str
-    """The same on all nodes of this start, and on no other start of any run: job and restart."""
+    start_id: str | None
+    """The same on all nodes of this start, and on no other start of any run. None: node 0 has made it up, and its
+    record of the submission tells it."""
     job_id: str | None = None
 
     @property
@@ -34,14 +37,17 @@ class Place:
         return self.hosts[self.node]
 
 
-def find_place(plan: Plan, environ: Mapping[str, str]) -> Place:
-    """Read the place from Slurm's variables, or, for a local run, from this machine.
+def find_place(plan: Plan, environ: Mapping[str, str], node: int | None = None) -> Place:
+    """Read the place from Slurm's variables, from the command that a person started here, or from this machine.
 
     Raises:
-        LauncherError: the plan is for Slurm and this is no task of a job, or of one with another number of nodes.
+        LauncherError: the plan is for Slurm and this is no task of a job, or of one with another number of nodes; or
+            the command of another host was started here.
     """
     if plan.scheduler == "local":
         return Place(0, (socket.gethostname(),), plan.run_id)
+    if plan.scheduler == "none":
+        return _by_hand(plan, node)
     found = allocation(environ)
     if found is None:
         raise LauncherError("this is no task of a Slurm job: start it with srun, one task per node")
@@ -51,3 +57,35 @@ def find_place(plan: Plan, environ: Mapping[str, str]) -> Place:
     if len(found.hosts) != plan.resources.nodes:
         raise LauncherError(f"the plan is for {plan.resources.nodes} nodes, and the job has {len(found.hosts)}")
     return Place(found.node, found.hosts, f"{found.job_id}.{found.restarts}", found.job_id)
+
+
+def _by_hand(plan: Plan, node: int | None) -> Place:
+    if node is None or not 0 <= node < len(plan.hosts):
+        raise LauncherError(f"which node is this? give its number, from 0 to {len(plan.hosts) - 1}")
+    if not is_this_host(plan.hosts[node]):
+        here = next((host for host in plan.hosts if is_this_host(host)), None)
+        hint = f"start the command of {here} here" if here else f"it is none of {', '.join(plan.hosts)}"
+        raise LauncherError(f"this command is for {plan.hosts[node]}, and this host is {socket.gethostname()}: {hint}")
+    return Place(node, plan.hosts, secrets.token_hex(8) if node == 0 else None)
+
+
+def is_this_host(name: str) -> bool:
+    """Whether a host's name or address is this machine's: its own name, with or without a domain, or one to bind to."""
+    first_words = {text.split(".", maxsplit=1)[0] for text in (name, socket.gethostname())}
+    return len(first_words) == 1 or any(map(_is_ours, _addresses(name)))
+
+
+def _addresses(name: str) -> Iterator[tuple[socket.AddressFamily, tuple[object, ...]]]:
+    with contextlib.suppress(OSError):
+        for family, _, _, _, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+            yield family, address
+
+
+def _is_ours(address: tuple[socket.AddressFamily, tuple[object, ...]]) -> bool:
+    family, where = address
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind(where)
+    except OSError:
+        return False
+    return True

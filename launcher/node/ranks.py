@@ -7,20 +7,21 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.errors import LauncherError
 from launcher.node import processes
+from launcher.node.environment import prepare
 from launcher.node.scratch import ScratchError, scratch_directory
 from launcher.node.traceback_text import last_error
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records.files import read_json, tail
-from launcher.records.rundir import Attempt, RunDir
+from launcher.records.rundir import Attempt
 from launcher.slurm.allocation import job_id
-from launcher.slurm.hostlist import expand
 
 _LOOK_S = 0.05
 """How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
@@ -97,7 +98,9 @@ class Ranks:
         try:
             self._torchrun = self._spawn(scratch)
         except OSError as error:
-            return Report(self._node, 127, message=f"cannot start {self._plan.python}: {error.strerror}")
+            return Report(self._node, 127, message=f"cannot start {error.filename}: {error.strerror}")
+        except LauncherError as error:
+            return Report(self._node, 1, message=str(error))
         watching = asyncio.create_task(self._watch(self._torchrun.pid))
         try:
             await processes.ended(self._torchrun.pid)
@@ -129,10 +132,9 @@ class Ranks:
     def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes]:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
-        command = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
-        environment = {**environment_of(self._plan, self._attempt, self._host), **self._contract()}
-        if scratch is not None:
-            environment["LAUNCHER_SCRATCH"] = str(scratch)
+        torchrun = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
+        contract = {**self._contract(), **({} if scratch is None else {"LAUNCHER_SCRATCH": str(scratch)})}
+        command, environment = prepare(self._plan, attempt, self._host, torchrun, contract)
         with open(attempt.node_log(self._node), "ab") as log:
             return subprocess.Popen(
                 command, cwd=self._plan.workdir, env=environment, start_new_session=True,
@@ -158,7 +160,7 @@ class Ranks:
         try:
             while len(self._pids) < self._plan.resources.nproc_per_node:
                 await asyncio.sleep(_LOOK_S)
-                for local_rank, pid in _find_ranks(torchrun, self._pids):
+                for local_rank, pid in list(_find_ranks(torchrun, self._pids)):
                     self._pids[local_rank] = pid
                     watchers.append(asyncio.create_task(self._note_end(local_rank, pid)))
             await asyncio.gather(*watchers)
@@ -191,16 +193,13 @@ class Ranks:
         return lines[-1].strip() if lines else ""
 
 
-def environment_of(plan: Plan, attempt: Attempt, host: str) -> dict[str, str]:
-    """What a process of the run gets on this node: the job's environment, the plan's, and the way to this package."""
-    environment = {**os.environ, **plan.values(str(attempt.path), lambda hosts: host in expand(hosts))}
-    path = environment.get("PYTHONPATH", "").split(":")
-    code = str(RunDir(Path(plan.run_dir)).code)
-    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys([code, *filter(None, path)]))}
-
-
-def _find_ranks(torchrun: int, known: Mapping[int, int]) -> list[tuple[int, int]]:
-    """New ranks among torchrun's children, as (local rank, process)."""
-    new = (pid for pid in processes.children(torchrun) if pid not in known.values())
-    ranks = ((processes.environment(pid).get("LOCAL_RANK", ""), pid) for pid in new)
-    return [(int(local_rank), pid) for local_rank, pid in ranks if local_rank.isdigit()]
+def _find_ranks(parent: int, known: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """New ranks below torchrun, as (local rank, process); a container's runtime may stand between it and us."""
+    for pid in processes.children(parent):
+        if pid in known.values():
+            continue
+        local_rank = processes.environment(pid).get("LOCAL_RANK", "")
+        if local_rank.isdigit():
+            yield int(local_rank), pid
+        else:
+            yield from _find_ranks(pid, known)

@@ -6,7 +6,8 @@ import contextlib
 import subprocess
 from collections.abc import Generator
 
-from launcher.node.ranks import environment_of
+from launcher.errors import LauncherError
+from launcher.node.environment import prepare
 from launcher.plan.plan import Plan
 from launcher.records.rundir import Attempt, RunDir
 
@@ -26,10 +27,11 @@ def tracking(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> Generator[
 
 
 def _start(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> subprocess.Popen[bytes] | None:
-    with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError):
+    with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError, LauncherError):
+        command, environment = prepare(plan, attempt, host, plan.tracker, {})
         return subprocess.Popen(
-            plan.tracker, cwd=run.path, env=environment_of(plan, attempt, host), start_new_session=True,
-            stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
+            command, cwd=run.path, env=environment, start_new_session=True, stdin=subprocess.PIPE,
+            stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return None
 

@@ -53,18 +53,17 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         waited = f"while waiting for {', '.join(findings.missing)}" if findings.missing else ""
         return Result(STOPPED, findings.stopped_by, waited, hint=_resume_hint(plan, training), **facts)
     if findings.failed:
-        return _failed(findings, facts)
+        return _failed(plan, findings, facts)
     return Result(COMPLETED, training.get("reason") or "finished", **facts)
 
 
-def _failed(findings: Findings, facts: dict[str, Any]) -> Result:
+def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
     if findings.problem:
         return Result(FAILED, "launch", findings.problem, **facts)
     if findings.missing:
         hosts = ", ".join(findings.missing)
-        return Result(
-            FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=_MISSING, **facts
-        )
+        hint = _NOT_STARTED if plan.scheduler == "none" else _MISSING
+        return Result(FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=hint, **facts)
     if first := first_failure(list(findings.reports.values())):
         return _crash(first, facts)
     if findings.lost:
@@ -100,4 +99,5 @@ def _resume_hint(plan: Plan, training: Mapping[str, Any]) -> str:
 
 
 _MISSING = "is the node up, can it read the run directory and reach the first node? its agent's output is in slurm/"
+_NOT_STARTED = "was its command started there in time, and can it reach the first host? watch.rendezvous=S waits longer"
 _LAUNCH = "torchrun itself failed before any rank did; see node-*.log of the attempt"

@@ -12,13 +12,15 @@ from typing import Any
 
 from launcher.config.batch import batch_of
 from launcher.config.complaints import nearest
+from launcher.config.container import parse_mount, require_mountable
+from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler
 from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_memory, parse_time
 from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
-from launcher.plan.plan import Budgets, Plan, Resources
+from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,21 @@ class Here:
     """The interpreter that submits."""
     resume: str = ""
     """The checkpoint that ``resume=`` was found to mean."""
+    package: Path = Path(__file__).resolve().parents[1]
+    """The launcher's own directory, absolute: a container has to have it."""
+    shared: Path | None = None
+    """Of a sweep: the directory of what its runs have in common, their own among it."""
 
 
 def build(config: Config, here: Here) -> Plan:
-    """The plan of a validated configuration."""
+    """The plan of a validated configuration.
+
+    Raises:
+        UserError: the directories of this run do not fit into its container.
+    """
     resources = resources_of(config.cluster)
     run_dir = here.runs_dir / here.run_id
+    container = _container(config.cluster, here, run_dir)
     python = _python(config.cluster, here)
     slurm = config.cluster.scheduler is Scheduler.slurm
     name = config.name or f"{config.task.name}-{config.library.name}"
@@ -58,6 +69,8 @@ def build(config: Config, here: Here) -> Plan:
         scratch=config.cluster.scratch or "",
         setup=tuple(_setup(config.cluster, here.workdir)),
         srun_args=tuple(config.cluster.srun_args),
+        hosts=tuple(expand_hosts(config.cluster.hosts)),
+        container=container,
         tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
         console=config.library.console.value,
@@ -140,11 +153,45 @@ def _python(cluster: Cluster, here: Here) -> str:
         return cluster.python
     if cluster.venv is not None:
         return str(_absolute(cluster.venv, here.workdir) / "bin" / "python")
+    if cluster.container.runtime is not None:
+        return "python3"
     return here.python if cluster.conda is None else "python"
 
 
 def _absolute(path: str, workdir: Path) -> Path:
     return workdir / os.path.expanduser(path)
+
+
+def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
+    """The container, with all that the ranks need of the host at the same place as there.
+
+    Raises:
+        UserError: the runtime cannot mount a directory that they need.
+    """
+    settings = cluster.container
+    if settings.runtime is None:
+        return None
+    asked = [Mount(*parse_mount(text, here.workdir)) for text in settings.mounts]
+    mounts = (*_needed_mounts(here, run_dir), *asked)
+    for mount in mounts:
+        require_mountable(settings.runtime, mount.source, mount.target)
+    return Container(
+        runtime=settings.runtime.value,
+        image=os.path.expanduser(settings.image or ""),
+        mounts=mounts,
+        env=tuple(settings.env),
+        mount_home=settings.mount_home,
+        args=tuple(settings.args),
+    )
+
+
+def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
+    """The directory that the run starts in, its records, this package, and the checkpoint to start from."""
+    records = here.shared or run_dir
+    yield Mount(str(here.workdir), str(here.workdir))
+    for path, read_only in ((records, False), (here.package, True), (Path(here.resume or records), True)):
+        if not path.is_relative_to(here.workdir) and (path != records or not read_only):
+            yield Mount(str(path), str(path), read_only)
 
 
 def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterator[str]:

@@ -70,6 +70,30 @@ class Budgets:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A file or directory of the host that the container sees."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Container:
+    """The image that the ranks run in, and what of the host is in it."""
+
+    runtime: str
+    """``pyxis``, ``apptainer`` or ``charliecloud``."""
+    image: str
+    mounts: tuple[Mount, ...] = ()
+    env: tuple[str, ...] = ()
+    """Names of variables of the host, as patterns; the plan's own environment goes in besides."""
+    mount_home: bool = False
+    args: tuple[str, ...] = ()
+    """More options of the runtime's command."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that is decided before a run starts."""
 
@@ -79,7 +103,7 @@ class Plan:
     name: str
     """The job's name."""
     scheduler: str
-    """``slurm`` or ``local``."""
+    """``slurm``, ``local``, or ``none``: started by hand on each of `hosts`."""
     workdir: str
     """Where the ranks start: the directory the run was submitted from."""
     python: str
@@ -97,6 +121,9 @@ class Plan:
     setup: tuple[str, ...] = ()
     """Lines of shell that the batch script runs before anything else."""
     srun_args: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """Where a run without a scheduler is to be started, node 0 first."""
+    container: Container | None = None
     tracker: tuple[str, ...] = ()
     """The command that reports the metrics to trackers, beside the ranks of node 0; empty without any."""
     resume: str = ""
@@ -140,6 +167,15 @@ class Plan:
             "resources": Resources(**data["resources"]),
             "budgets": Budgets(**data["budgets"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
-            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "tracker")},
+            "container": data["container"] and _container(data["container"]),
+            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "hosts", "tracker")},
         }
         return Plan(**{**data, **nested})
+
+
+def _container(data: dict[str, Any]) -> Container:
+    nested: dict[str, Any] = {
+        "mounts": tuple(Mount(**mount) for mount in data["mounts"]),
+        **{key: tuple(data[key]) for key in ("env", "args")},
+    }
+    return Container(**{**data, **nested})

@@ -34,6 +34,19 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     write_atomic(path, json.dumps(record, indent=2) + "\n")
 
 
+def create_json(path: Path, record: Mapping[str, Any]) -> bool:
+    """Write one JSON object where there is no file yet; False where there is. Of several writers one gets True."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    write_json(temporary, record)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
 def read_json(path: Path) -> Record | None:
     """The JSON object in a file, or None where there is no such file, or no object in it."""
     try:

@@ -95,6 +95,11 @@ class RunDir:
         return self.path / "code"
 
     @property
+    def commands(self) -> Path:
+        """The script that a person starts on every host, of a run without a scheduler."""
+        return self.path / "node.sh"
+
+    @property
     def slurm(self) -> Path:
         """submitit's files, and what the agents printed."""
         return self.path / "slurm"

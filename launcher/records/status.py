@@ -73,8 +73,8 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
         return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
     if result is not None:
         return result.outcome, result.cause
-    if submission.get("scheduler") == "local":
-        return _local_state(run, submission)
+    if submission.get("scheduler") in ("local", "none"):
+        return _state_of_agent(run, submission)
     if not submission:
         return UNKNOWN, "not submitted"
     if jobs is None:
@@ -84,9 +84,12 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
     return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
 
 
-def _local_state(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, str]:
-    if submission.get("host") != os.uname().nodename:
-        return UNKNOWN, "runs on another machine"
+def _state_of_agent(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, str]:
+    """Without Slurm only the machine of the (first) agent knows whether it lives."""
+    if "pid" not in submission:
+        return PENDING, f"nobody has started it on {submission['hosts'][0]}"
+    if submission["host"] != os.uname().nodename:
+        return UNKNOWN, f"started on {submission['host']}: ask there"
     pid = int(submission["pid"])
     if "queue" in submission:
         return (PENDING, "waits for its turn") if agent_alive(submission["queue"], pid) else (UNKNOWN, "not started")

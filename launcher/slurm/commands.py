@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from launcher.errors import SchedulerError
 from launcher.slurm import probe
 from launcher.slurm.directives import Value, as_arguments
 from launcher.slurm.inventory import Node, Partition, parse_config, parse_nodes, parse_partitions
+from launcher.slurm.partitions import FORMAT, parse_sinfo, why_never
 from launcher.slurm.queue import Job, parse_limits, parse_sacct, parse_scripts, parse_squeue
 
 _TIMEOUT_S = 60
@@ -58,11 +60,19 @@ def cancel(job_id: str) -> None:
 
 
 def test_only(directives: Mapping[str, Value]) -> str:
-    """What the controller says to a job with these options: the time it could start, or why it never can."""
-    command = ["sbatch", "--test-only", *as_arguments(directives), "--wrap=true"]
-    done = _call(command)
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return said[-1].removeprefix("sbatch: ") if said else f"sbatch --test-only said nothing (exit {done.returncode})"
+    """When and where a job with these options could start, or why it never can.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    done = _call(["sbatch", "--test-only", *as_arguments(directives), "--wrap=true"])
+    said = _last_words(done).removeprefix("sbatch: ").removeprefix("allocation failure: ")
+    if "nable to contact" in said:
+        raise SchedulerError(f"sbatch --test-only failed: {said}")
+    reason = why_never(directives, parse_sinfo(_run(["sinfo", "--noheader", f"--format={FORMAT}"])))
+    if done.returncode != 0 or reason:
+        return f"never: {reason or said}"
+    return re.sub(r"^Job \d+ to start", "could start", said)  # the id is of no job
 
 
 def my_scripts() -> dict[str, str]:

@@ -33,11 +33,13 @@ def require_packages(config: Config) -> None:
     """Fail before anything is written where the library is not installed; without importing it.
 
     Raises:
-        UserError: the interpreter of this process, which is the ranks' unless another is named, lacks a package.
+        UserError: the interpreter of this process, which is the ranks' unless another is named, or an image, lacks a
+            package.
     """
     missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
     cluster = config.cluster
-    if missing and cluster.python is None and cluster.conda is None and cluster.venv is None:
+    elsewhere = cluster.python or cluster.conda or cluster.venv or cluster.container.runtime
+    if missing and elsewhere is None:
         name = config.library.name
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 

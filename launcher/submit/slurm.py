@@ -10,13 +10,13 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import SchedulerError, UserError
+from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.commands import missing_command
-from launcher.submit.batch_job import BatchJob, batch_job
+from launcher.submit.batch_job import BatchJob, batch_job, require_carriable
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
@@ -27,10 +27,9 @@ def require_slurm(plan: Plan) -> None:
 
     Raises:
         SchedulerError: one of Slurm's commands is missing.
-        UserError: the run directory has a name that Slurm would read as a pattern.
+        UserError: Slurm cannot carry the run's directory.
     """
-    if "\\" in plan.run_dir:
-        raise UserError(f"runs_dir: a \\ in the path of its output makes Slurm lose the job's id: '{plan.run_dir}'")
+    require_carriable(plan)
     if (name := missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
@@ -78,8 +77,12 @@ def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
         wckey=None,
         stderr_to_stdout=True,
         additional_parameters=job.directives,
-        srun_args=list(job.srun_args),
-        setup=[*job.setup, f"export PYTHONPATH={shlex.quote(str(job.code))}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        srun_args=[*job.srun_args, *job.container_args],
+        setup=[
+            f"cd {shlex.quote(str(job.workdir))} || exit",
+            *job.setup,
+            f"export PYTHONPATH={shlex.quote(str(job.code))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        ],
     )
     return executor
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.config.compose import Composed
@@ -23,7 +24,7 @@ from launcher.records.submission import record_job
 from launcher.records.sweepdir import Batch, SweepDir
 from launcher.slurm import commands
 from launcher.submit.arrays import Array, Member, arrays, directives, packed
-from launcher.submit.batch_job import BatchJob, agent_command, pattern, step_args
+from launcher.submit.batch_job import BatchJob, agent_command, agents_python, batch_job, pattern, step_args
 from launcher.submit.prepare import find_checkpoint, require_packages, write_run
 from launcher.submit.slurm import require_slurm, sbatch
 
@@ -60,7 +61,7 @@ def _prepare(sweep: SweepDir, number: int, words: Sequence[str], composed: Compo
     config = composed.config
     validate(config)
     resume = "" if config.resume is None else str(find_checkpoint(config, sweep.path.parent))
-    here = Here(sweep.run_path(number).name, sweep.path, Path.cwd(), sys.executable, resume)
+    here = Here(sweep.run_path(number).name, sweep.path, Path.cwd(), sys.executable, resume, shared=sweep.path)
     return SweepRun(tuple(words), composed, _member(config, here))
 
 
@@ -92,7 +93,7 @@ def write(sweep: SweepDir, runs: Sequence[SweepRun]) -> None:
     with ThreadPoolExecutor(_WRITERS) as pool:
         list(pool.map(lambda run: _write(run, sweep.code), runs))
     named = {**sweep.overrides(), **{run.plan.run_id: list(run.overrides) for run in runs}}
-    settings = asdict(runs[0].composed.config.sweep)
+    settings = dataclasses.asdict(runs[0].composed.config.sweep)
     write_json(sweep.record, {"time": time.time(), "directory": str(Path.cwd()), "sweep": settings, "runs": named})
 
 
@@ -131,12 +132,12 @@ def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, 
 
 def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None, after: str | None) -> BatchJob:
     plan = array.allocation
-    return BatchJob(
+    return dataclasses.replace(
+        batch_job(plan),
         directives={**directives(array, parallel, after), "output": pattern(batch.path, "%A_%a_batch.out")},
-        setup=plan.setup,
         code=sweep.code,
         srun_args=(f"--output={pattern(batch.path, '%A_%a_%t_log.out')}", *step_args(plan)),
-        agent=tuple(agent_command(batch.tasks)),
+        agent=tuple(agent_command(batch.tasks, agents_python(plan))),
     )
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from . import namespaces
@@ -22,6 +23,8 @@ _PACKAGE_OF_COMMAND = {
     "nsenter": "util-linux",
 }
 _PACKAGE_OF_FILE = {"*/slurm-wlm/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin"}
+_USED_BESIDES = {"shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "debootstrap": "debootstrap"}
+"""What tests of scripts and containers use; without it only those are skipped."""
 _INSTALL = "sudo python -m tests.sandbox install"
 _ADMINISTRATOR_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -43,14 +46,18 @@ def require() -> None:
 
 def missing_packages() -> list[str]:
     """Debian packages that are not there, found by their commands and plugins."""
-    path = f"{os.environ.get('PATH', os.defpath)}:{_ADMINISTRATOR_PATH}"
-    missing = [package for command, package in _PACKAGE_OF_COMMAND.items() if not shutil.which(command, path=path)]
+    missing = _without_command(_PACKAGE_OF_COMMAND)
     return missing + [package for file, package in _PACKAGE_OF_FILE.items() if not any(Path("/usr/lib").glob(file))]
+
+
+def _without_command(packages: Mapping[str, str]) -> list[str]:
+    path = f"{os.environ.get('PATH', os.defpath)}:{_ADMINISTRATOR_PATH}"
+    return [package for command, package in packages.items() if not shutil.which(command, path=path)]
 
 
 def install() -> list[str]:
     """Install what is missing, and return that."""
-    packages = missing_packages()
+    packages = [*missing_packages(), *_without_command(_USED_BESIDES)]
     if not packages:
         return []
     if not shutil.which("apt-get"):

@@ -1,0 +1,70 @@
+"""What a process of the run is started with on this node: its environment, and the container around it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from launcher.errors import LauncherError
+from launcher.plan import container
+from launcher.plan.plan import Mount, Plan
+from launcher.records.rundir import Attempt, RunDir
+from launcher.slurm.hostlist import expand
+
+Start = tuple[list[str], dict[str, str]]
+"""A command and its environment."""
+
+
+def prepare(plan: Plan, attempt: Attempt, host: str, command: Sequence[str], contract: Mapping[str, str]) -> Start:
+    """The command as this node starts it: with the job's environment, the plan's and the contract's, in the image.
+
+    Raises:
+        LauncherError: the image cannot take the mounts.
+    """
+    run = RunDir(Path(plan.run_dir))
+    ours = {**plan.values(str(attempt.path), lambda hosts: host in expand(hosts)), **contract}
+    environment = {**os.environ, **ours}
+    if plan.container is None:
+        return list(command), _with_this_package(run, environment)
+    if plan.container.runtime == "pyxis":  # this agent is in the image, too, and was handed what may be in it
+        return list(command), _with_this_package(run, {**environment, **container.IN_A_CONTAINER, **ours})
+    ours = _with_this_package(run, ours)  # the host's own search path leads to packages for the host's Python
+    names = container.handed_on(plan.container, os.environ, ours)
+    environment = {**environment, **container.IN_A_CONTAINER, **ours}
+    if plan.container.runtime == "charliecloud":
+        environment.setdefault("USER", pwd.getpwuid(os.getuid()).pw_name)  # ch-run does not start without it
+        _make_mount_points(plan.container.image, plan.container.mounts)
+    return container.wrap(plan, command, names), container.carried(plan.container, environment, names)
+
+
+def _with_this_package(run: RunDir, environment: Mapping[str, str]) -> dict[str, str]:
+    path = [str(run.code), *filter(None, environment.get("PYTHONPATH", "").split(":"))]
+    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys(path))}
+
+
+_FOR_NAMES = ("/etc/hosts", "/etc/resolv.conf")
+"""Charliecloud mounts the host's only where the image has them; without them the ranks look for node 0 for ever."""
+
+
+def _make_mount_points(image: str, mounts: Sequence[Mount]) -> None:
+    """Charliecloud mounts only on what the image has, and makes it only in an image that the ranks may change.
+
+    Raises:
+        LauncherError: the image is a directory that cannot be written and lacks some.
+    """
+    root = os.path.realpath(image)
+    if not Path(root).is_dir():
+        return  # a packed image: it has them, or ch-run says which are missing
+    places = [*((name, True) for name in _FOR_NAMES), *((one.target, Path(one.source).is_file()) for one in mounts)]
+    for target, is_file in places:
+        place = Path(os.path.realpath(root + target))
+        if target.startswith("/tmp/") or place.exists() or not place.is_relative_to(root):
+            continue  # the host's /tmp is in every container
+        try:
+            (place.parent if is_file else place).mkdir(parents=True, exist_ok=True)
+            if is_file:
+                place.touch()
+        except OSError as error:
+            raise LauncherError(f"cannot make the mount point '{target}' in {image}: {error.strerror}") from error

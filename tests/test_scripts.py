@@ -1,0 +1,137 @@
+"""Scripts from templates: valid and clean whatever a profile or a path holds, and open to templates of the user's."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher.config.compose import compose, quote
+from launcher.config.schema import Scheduler
+from launcher.config.validate import validate
+from launcher.errors import UserError
+from launcher.plan.build import Here, build
+from launcher.plan.plan import Plan
+from launcher.submit.script import NODE, script, script_from
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run
+
+PROFILES = sorted(path.stem for path in (ROOT / "conf" / "cluster").glob("*.yaml"))
+NASTY = Path('/it\'s a $HOME; "dir" `x` é 100%')
+SETUP = [
+    "# a comment alone",
+    "source ~/venv/bin/activate",
+    "export A=\"b c\" B='$x'; cd $A",
+    "for i in 1 2; do",
+    "  echo $i",
+    "done",
+]
+ANYTHING = [
+    f"name={quote(NASTY.name)}",
+    f"cluster.setup=[{','.join(map(quote, SETUP))}]",
+    "cluster.modules=[cuda/12.4]",
+    f"cluster.env.X={quote(str(NASTY))}",
+    f"cluster.srun_args=[{quote('--comment=' + NASTY.name)}]",
+]
+
+
+def plan_of(*overrides: str) -> Plan:
+    config = compose(overrides).config
+    validate(config)
+    return build(config, Here("the-run", NASTY / "runs", NASTY, f"{NASTY}/bin/python", package=Path("/site/launcher")))
+
+
+def check(text: str) -> None:
+    """No complaint of bash or of shellcheck, not even about style."""
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    if not shutil.which("shellcheck"):
+        pytest.skip("there is no shellcheck here: python -m tests.sandbox install")
+    done = subprocess.run(["shellcheck", "-"], input=text, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + text
+
+
+def by_hand(profile: str) -> list[str]:
+    return [f"cluster={profile}", "cluster.scheduler=none", "cluster.hosts=gpu[1-2]"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("besides", [[], ANYTHING])
+def test_the_scripts_of_every_profile_are_clean(profile: str, besides: list[str]) -> None:
+    config = compose([f"cluster={profile}"]).config
+    if config.cluster.scheduler is Scheduler.slurm:
+        check(script(plan_of(f"cluster={profile}", *besides)))
+    if config.cluster.container.runtime is None or config.cluster.container.runtime.value != "pyxis":
+        check(script(plan_of(*by_hand(profile), *besides), NODE))
+
+
+def test_a_line_break_in_a_path_does_not_begin_a_command() -> None:
+    here = Here("the-run", Path("/a\nrm -rf b/runs"), Path("/a\nrm -rf b"), "/bin/python", package=Path("/site"))
+    text = script(build(compose(by_hand("a100x2")).config, here), NODE)
+    check(text)
+    assert "# All that the run does is decided in /a?rm -rf b/runs/the-run/plan.json" in text
+
+
+def test_a_directory_that_an_sbatch_line_cannot_hold_is_refused(workdir: Path) -> None:
+    (workdir / "a\nb").mkdir()
+    command = launcher_command("render", "cluster=a100x2", "-o", "x.sbatch")
+    done = subprocess.run(command, cwd=workdir / "a\nb", env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "line break" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not list((workdir / "a\nb").iterdir())
+
+
+def test_no_value_of_the_ranks_environment_stands_in_a_script() -> None:
+    besides = "cluster.env.WANDB_API_KEY=hush"
+    for text in (script(plan_of("cluster=a100x2", besides)), script(plan_of(*by_hand("a100x2"), besides), NODE)):
+        assert "hush" not in text and "WANDB_API_KEY" not in text
+
+
+OWN = """\
+#!/bin/bash
+{% include "partials/header.sbatch" %}
+#SBATCH --comment=mine
+# shellcheck disable=SC2016
+echo {{ plan.name | quote }} on {{ plan.resources.nodes }} nodes
+{% include "partials/environment.sh" %}
+{% include "beside it.sh" %}
+{% include "partials/container.sh" %}
+srun {{ job.srun_args | words }} {{ job.agent | words }}
+"""
+
+
+def test_a_users_template_includes_our_parts_and_what_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "my.sbatch").write_text(OWN)
+    (tmp_path / "beside it.sh").write_text("echo beside\n")
+    text = script_from(plan_of("cluster=a100x2", "cluster.nodes=3", *ANYTHING), tmp_path / "my.sbatch")
+    check(text)
+    for line in ("#SBATCH --nodes=3", "#SBATCH --comment=mine", "echo beside", "on 3 nodes", "source ~/venv"):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("{% include 'partials/heeder.sbatch' %}", "no file 'partials/heeder.sbatch'"),
+        ("\n{% if %}", "line 2"),
+        ("{{ plan.nmae }}", "nmae"),
+        ("{{ 3 | words }}", "my.sbatch"),
+        (None, "no file 'my.sbatch'"),
+    ],
+)
+def test_a_mistake_in_a_template_is_told_in_one_line(tmp_path: Path, text: str | None, answer: str) -> None:
+    if text is not None:
+        (tmp_path / "my.sbatch").write_text(text)
+    with pytest.raises(UserError) as caught:
+        script_from(plan_of("cluster=a100x2"), tmp_path / "my.sbatch")
+    assert answer in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_template_is_named_on_the_command_line_and_a_broken_one_leaves_nothing(launch: Launch, workdir: Path) -> None:
+    (workdir / "my own.sbatch").write_text("#!/bin/sh\necho {{ plan.run_id }}\n")
+    arguments = ("render", "cluster=a100x2", "--template", "my own.sbatch", "-o", "run.sbatch")
+    assert launch(*arguments).returncode == 0
+    assert (workdir / "run.sbatch").read_text() == f"#!/bin/sh\necho {only_run(workdir).name}\n"
+    (workdir / "my own.sbatch").write_text("{{ nix }}")
+    done = launch(*arguments)
+    assert done.returncode == 2
+    assert "'nix' is undefined" in done.stderr
+    assert len(list((workdir / "runs").iterdir())) == 1
