@@ -171,7 +171,8 @@ def test_an_installed_wheel_works_without_the_clone(workdir: Path) -> None:
         installed = environment(PYTHONPATH=str(workdir / "installed"))
         done = subprocess.run(command, cwd=workdir, env=installed, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert str(workdir / "installed" / "launcher") == os.readlink(only_run(workdir) / "code" / "launcher")
+    agent = only_run(workdir) / "code" / "launcher" / "node" / "agent.py"
+    assert agent.read_text() == (workdir / "installed" / "launcher" / "node" / "agent.py").read_text()
 
 
 def in_terminal(command: list[str], workdir: Path) -> tuple[int, int]:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import compose, quote
+from launcher.config.compose import compose
+from launcher.config.literals import quote
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
@@ -62,7 +63,7 @@ def test_every_profile_composes_and_is_valid(cluster: str) -> None:
         ("library=skrl_warp", "did you mean skrl"),
         ("library=torchrun", "task.path"),
         ("cluster.nodes=2", "needs a Slurm cluster"),
-        ('name="a\nb"', "control character"),
+        ('cluster.partition="a\nb"', "control character"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> None:

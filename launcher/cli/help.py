@@ -29,6 +29,7 @@ verbs
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
+  rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id.
 
 choices
@@ -37,6 +38,7 @@ choices
 often used keys
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
   resume=latest|RUN|DIR      start from a checkpoint
+  snapshot=git|off           run from a copy of the code (jobs from a git repository do) or not
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them

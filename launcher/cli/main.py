@@ -74,6 +74,12 @@ def _render(argv: list[str]) -> int:
     return render(read(argv, verb="render"))
 
 
+def _rerun(argv: list[str]) -> int:
+    from launcher.cli.rerun import rerun
+
+    return rerun(argv)
+
+
 def _status(argv: list[str]) -> int:
     from launcher.cli.runs import status
 
@@ -95,6 +101,7 @@ def _cancel(argv: list[str]) -> int:
 _VERBS: dict[str, Callable[[list[str]], int]] = {
     "plan": _plan,
     "render": _render,
+    "rerun": _rerun,
     "status": _status,
     "logs": _logs,
     "cancel": _cancel,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from launcher.config.secrets import MASK, is_secret
 from launcher.config.units import format_memory, format_time
 from launcher.errors import SchedulerError
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan, Setting
 from launcher.slurm import commands
 from launcher.slurm.directives import as_header
-
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def describe(plan: Plan) -> str:
@@ -21,6 +20,7 @@ def describe(plan: Plan) -> str:
         [
             f"run        {plan.run_id}",
             f"directory  {plan.run_dir}",
+            *_code(plan),
             *_resources(plan),
             *_slurm(plan),
             "",
@@ -33,6 +33,12 @@ def describe(plan: Plan) -> str:
             "nothing was started (dry run)",
         ]
     )
+
+
+def _code(plan: Plan) -> Iterator[str]:
+    yield f"starts in  {plan.workdir}"
+    if plan.snapshot:
+        yield f"snapshot   a copy of {plan.repository}, taken when the run is submitted; what git ignores is linked"
 
 
 def _resources(plan: Plan) -> Iterator[str]:
@@ -96,5 +102,4 @@ def _environment(plan: Plan) -> Iterator[str]:
 
 def _shown(setting: Setting) -> str:
     """The value, unless its name says that it is not for everyone's eyes."""
-    secret = any(mark in setting.name.upper() for mark in _SECRET)
-    return "********" if secret else shlex.quote(setting.value)
+    return MASK if is_secret(setting.name) else shlex.quote(setting.value)

@@ -19,6 +19,7 @@ from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_here, require_packages, write_run
+from launcher.submit.provenance import collect
 from launcher.submit.slurm import require_slurm, submit
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
@@ -28,16 +29,23 @@ EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 def start(arguments: Arguments) -> int:
     """Compose a run and start it; returns the command's exit code."""
     composed = _compose(arguments)
+    return start_plan(plan_here(composed.config), composed)
+
+
+def start_plan(plan: Plan, composed: Composed, snapshot_of: Path | None = None) -> int:
+    """Start a plan, or show it where the configuration wants that; returns the command's exit code.
+
+    `snapshot_of` is the snapshot of another run to copy instead of the code.
+    """
     config = composed.config
-    plan = plan_here(config)
     if config.dry_run:
         print(describe(plan))
         return 0
     require_packages(config)
-    if plan.scheduler == "local":
-        return _run_here(plan, write_run(plan, composed))
-    require_slurm(plan)
-    return _submit(plan, composed, config.wait)
+    if plan.scheduler == "slurm":
+        require_slurm()
+    run = write_run(plan, composed, collect(plan), snapshot_of)
+    return _run_here(plan, run) if plan.scheduler == "local" else _submit(plan, run, config)
 
 
 def show(arguments: Arguments) -> int:
@@ -63,7 +71,7 @@ def render(arguments: Arguments) -> int:
         raise UserError("render writes a script for Slurm: choose a cluster, such as cluster=a100x2")
     if arguments.output is None:
         raise UserError("render needs the file to write: -o run.sbatch")
-    run = write_run(plan, composed)
+    run = write_run(plan, composed, collect(plan))
     try:
         write_atomic(Path(arguments.output), script(plan))
     except OSError as error:
@@ -82,7 +90,7 @@ def _compose(arguments: Arguments) -> Composed:
 def _run_here(plan: Plan, run: RunDir) -> int:
     from launcher.submit.local import Foreground
 
-    print(f"{plan.name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
+    print(f"{plan.one_line_name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
     watcher = Watcher(run, plan, show_log=plan.console == "log")
     code = Foreground(run).wait(watcher.update, watcher.say_stopping)
     watcher.close()
@@ -92,19 +100,18 @@ def _run_here(plan: Plan, run: RunDir) -> int:
     return conclude(run)
 
 
-def _submit(plan: Plan, composed: Composed, wait: bool) -> int:
-    run = write_run(plan, composed)
+def _submit(plan: Plan, run: RunDir, config: Config) -> int:
     try:
         job_id = submit(plan, run)
     except BaseException:
         shutil.rmtree(run.path)
         raise
-    print(f"submitted job {job_id}: {plan.name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
-    if wait:
+    print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
+    if config.wait:
         wait_for_job(run, plan, job_id)
         return conclude(run)
     for label, verb in (("state", "status"), ("output", "logs -f"), ("stop", "cancel")):
-        print(f"  {label:<7} python -m launcher {verb} {_as_typed(run, composed.config)}")
+        print(f"  {label:<7} python -m launcher {verb} {_as_typed(run, config)}")
     return 0
 
 

@@ -16,13 +16,17 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import OmegaConfDumper
 
-from launcher.config import complaints
+from launcher.config import complaints, literals
 from launcher.config.schema import Config
 from launcher.errors import UserError
 
 CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
 """Directories of the user's own tasks, clusters and libraries, separated by colons: the setting written once."""
+
+_RECORDED = "recorded"
+"""The name by which Hydra finds a configuration that was read from a run's records."""
 
 _FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
@@ -64,11 +68,31 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
         UserError: a group, key or value that does not exist or does not fit, with the nearest names.
     """
     with _hydra():
-        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_free_key, overrides)]
+        arguments = [_search_path(user_config_dirs(config_dirs)), *map(_as_meant, overrides)]
         tree = _compose(arguments)
         if profile := list(tree.cluster.nccl):
             tree = _compose(_with_profile_nccl(arguments, profile))
-        return Composed(_typed(tree), OmegaConf.to_yaml(tree))
+        return Composed(_typed(tree), _to_yaml(tree))
+
+
+def recompose(file: Path, overrides: Sequence[str]) -> Composed:
+    """The configuration of a file that holds all of it, as the config.yaml of a run, with single keys overridden.
+
+    Raises:
+        UserError: the file cannot be read or is no such configuration, or a key or value does not fit.
+    """
+    with _hydra():
+        try:
+            with _complaining():
+                recorded = OmegaConf.load(file)
+        except OSError as error:
+            raise UserError(f"cannot read '{file}': {error.strerror}") from error
+        assert isinstance(recorded, DictConfig)
+        for key in (key for key in ("task", "library", "cluster") if key not in recorded):
+            raise UserError(f"'{file}' is no whole configuration, as the config.yaml of a run is: it has no {key}")
+        ConfigStore.instance().store(_RECORDED, {"defaults": ["schema", "_self_"], **recorded})
+        tree = _compose([*map(_as_meant, overrides)], _RECORDED)
+        return Composed(_typed(tree), _to_yaml(tree))
 
 
 def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -88,9 +112,9 @@ def _hydra() -> Generator[None]:
         yield
 
 
-def _compose(arguments: list[str]) -> DictConfig:
+def _compose(arguments: list[str], name: str = "config") -> DictConfig:
     with _complaining():
-        return hydra_compose("config", arguments)
+        return hydra_compose(name, arguments)
 
 
 @contextlib.contextmanager
@@ -125,12 +149,38 @@ def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:
             yield from _added_keys(child, kind, f"{prefix}{name}.")
 
 
-def _free_key(override: str) -> str:
-    return f"++{override}" if _FREE_KEY.match(override) else override
+def _to_yaml(tree: DictConfig) -> str:
+    """With every interpolation filled in: what it was filled in with may be another thing tomorrow."""
+    plain = literals.escape_all(OmegaConf.to_container(tree, resolve=True, enum_to_str=True))
+    return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Quotes what would be read as something else."""
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """YAML takes four signs for line breaks, or for nothing, unless they are escaped in double quotes."""
+    if any(sign in text for sign in "\x85\u2028\u2029\ufeff"):
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+    return OmegaConfDumper.str_representer(dumper, text)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def _as_meant(override: str) -> str:
+    """The override as Hydra has to be told it."""
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{override.partition('=')[0]}: the value is not valid UTF-8") from None
+    free = "++" if _FREE_KEY.match(override) else ""
+    return free + literals.keep_single_quoted(override)
 
 
 def _search_path(directories: list[Path]) -> str:
-    return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in directories)}]"
+    return f"hydra.searchpath=[{','.join(literals.quote(f'file://{path}') for path in directories)}]"
 
 
 def _with_profile_nccl(arguments: list[str], profile: list[str]) -> list[str]:
@@ -140,12 +190,6 @@ def _with_profile_nccl(arguments: list[str], profile: list[str]) -> list[str]:
     asked = [name for argument in ours for name in argument[5:].strip("[]").split(",") if name.strip()]
     names = list(dict.fromkeys([*profile, *(name.strip() for name in asked)]))
     return [*others, f"nccl=[{','.join(names)}]"]
-
-
-def quote(text: str) -> str:
-    """The text as a quoted string of Hydra's override grammar."""
-    escaped = re.sub(r"(\\+)(?=')|(\\+)$", lambda match: match.group(0) * 2, text).replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 @contextlib.contextmanager

@@ -182,7 +182,8 @@ def environment_of(plan: Plan, run: RunDir) -> dict[str, str]:
     """What a process of the run gets on this node: the job's environment, the plan's, and the way to this package."""
     environment = {**os.environ, **plan.values()}
     path = environment.get("PYTHONPATH", "").split(":")
-    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys([str(run.code), *filter(None, path)]))}
+    directories = dict.fromkeys([str(run.code), *plan.import_paths, *filter(None, path)])
+    return {**environment, "PYTHONPATH": ":".join(directories)}
 
 
 def _find_ranks(torchrun: int, known: Mapping[int, int]) -> list[tuple[int, int]]:

@@ -60,8 +60,10 @@ class Plan:
     """The job's name."""
     scheduler: str
     """``slurm`` or ``local``."""
+    submit_dir: str
+    """The directory the run was submitted from: relative paths of the configuration start here."""
     workdir: str
-    """Where the ranks start: the directory the run was submitted from."""
+    """Where the ranks start: the directory the run was submitted from, or its copy in the snapshot."""
     python: str
     """The interpreter of the ranks, and of torchrun."""
     entry: tuple[str, ...]
@@ -75,6 +77,12 @@ class Plan:
     setup: tuple[str, ...] = ()
     """Lines of shell that the batch script runs before anything else."""
     srun_args: tuple[str, ...] = ()
+    repository: str = ""
+    """The directory whose files the snapshot holds; empty without one."""
+    snapshot: str = ""
+    """The copy of the code that the ranks run from; empty where they run from the code itself."""
+    import_paths: tuple[str, ...] = ()
+    """Directories of the snapshot in which the ranks find the user's packages, before any others."""
     tracker: tuple[str, ...] = ()
     """The command that reports the metrics to trackers, beside the ranks of node 0; empty without any."""
     resume: str = ""
@@ -87,6 +95,11 @@ class Plan:
     def values(self) -> dict[str, str]:
         """The environment after all layers."""
         return {setting.name: setting.value for setting in self.environment}
+
+    @property
+    def one_line_name(self) -> str:
+        """The name for a line of text, without line breaks and codes that a terminal would obey."""
+        return "".join(character if character.isprintable() else " " for character in self.name)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
@@ -105,6 +118,6 @@ class Plan:
             "resources": Resources(**data["resources"]),
             "budgets": Budgets(**data["budgets"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
-            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "tracker")},
+            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "import_paths", "tracker")},
         }
         return Plan(**{**data, **nested})

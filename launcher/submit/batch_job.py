@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ class BatchJob:
 
     directives: dict[str, Any]
     setup: tuple[str, ...]
-    """Lines of shell."""
+    """Lines of shell, run in the directory of the submission."""
     code: Path
     """To be put on PYTHONPATH: the nodes' launcher."""
     srun_args: tuple[str, ...]
@@ -31,9 +33,9 @@ def batch_job(plan: Plan) -> BatchJob:
     run = RunDir(Path(plan.run_dir))
     return BatchJob(
         directives={**plan.directives, "output": pattern(run.slurm, "%j_batch.out")},
-        setup=plan.setup,
+        setup=(f"cd {shlex.quote(plan.submit_dir)} || exit 1", *plan.setup) if plan.setup else (),
         code=run.code,
-        srun_args=(f"--output={pattern(run.slurm, '%j_%t_log.out')}", *step_args(plan)),
+        srun_args=(f"--chdir={run.slurm}", "--output=%j_%t_log.out", *step_args(plan)),
         agent=tuple(agent_command(run.path)),
     )
 
@@ -54,5 +56,11 @@ def step_args(plan: Plan) -> Sequence[str]:
 
 
 def pattern(directory: Path, name: str) -> str:
-    """A file name pattern of Slurm's in a directory whose own name is none."""
+    """A file name pattern of sbatch's in a directory whose own name is none.
+
+    Where a path holds a backslash, Slurm fills in nothing and takes the backslashes out, once in the script and once
+    on the node; so there the file goes without the job's id. srun can do better: it fills in nothing of its --chdir.
+    """
+    if "\\" in str(directory):
+        return str(directory).replace("\\", "\\" * 4) + "/" + re.sub("%._", "", name)
     return f"{str(directory).replace('%', '%%')}/{name}"

@@ -6,12 +6,14 @@ import contextlib
 import io
 import os
 import shlex
+import shutil
+import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launcher.errors import SchedulerError, UserError
+from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
@@ -23,15 +25,12 @@ if TYPE_CHECKING:
     from submitit import SlurmExecutor
 
 
-def require_slurm(plan: Plan) -> None:
+def require_slurm() -> None:
     """Fail early, with what to do instead, before anything is written.
 
     Raises:
         SchedulerError: one of Slurm's commands is missing.
-        UserError: the run directory has a name that Slurm would read as a pattern.
     """
-    if "\\" in plan.run_dir:
-        raise UserError(f"runs_dir: a \\ in the path of its output makes Slurm lose the job's id: '{plan.run_dir}'")
     if (name := missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
@@ -54,7 +53,8 @@ def sbatch(job: BatchJob, folder: Path) -> str:
     """Have submitit write the job's script into a folder and submit it; returns the job's id.
 
     The script starts the agent by its command line. submitit's usual way, a pickled object that is renamed after the
-    job's id once that is known, would lose a job whose submission is interrupted in between.
+    job's id once that is known, would lose a job whose submission is interrupted in between. submitit writes into a
+    scratch directory: a %j in the folder's own name would be the job's id for it.
 
     Raises:
         SchedulerError: Slurm refused, or cannot be reached.
@@ -62,11 +62,14 @@ def sbatch(job: BatchJob, folder: Path) -> str:
     from submitit.core.utils import FailedJobError
 
     # submitit prints what sbatch complains about; here it is said once, in the error
-    with _environment_of_a_login_node(), contextlib.redirect_stderr(io.StringIO()):
+    with tempfile.TemporaryDirectory() as scratch, _environment_of_a_login_node(), \
+            contextlib.redirect_stderr(io.StringIO()):  # fmt: skip
         try:
-            return _executor(job, folder)._submit_command(shlex.join(job.agent)).job_id
+            submitted = _executor(job, Path(scratch))._submit_command(shlex.join(job.agent))
         except (FailedJobError, OSError) as error:
             raise SchedulerError(f"sbatch refused the job: {_reason(error)}") from error
+        shutil.move(submitted.paths.submission_file, folder)
+        return submitted.job_id
 
 
 def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
