@@ -170,6 +170,22 @@ def test_a_name_that_slurm_cannot_carry_stands_in_the_records(sandbox: Sandbox, 
     assert all("NumNodes=1 " in job and "JobName=" in job for job in jobs)
 
 
+COMMENT = "it's a \\b 'c\\' \\\\ \"q\" #x $(id) `id` %j é"
+
+
+@pytest.mark.slurm
+@pytest.mark.train
+def test_a_directive_reaches_slurm_as_it_was_written(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, "")
+    given = (*SCRIPT, f"cluster.extra_directives.comment={quote(COMMENT)}", "cluster.extra_directives.hold=true")
+    assert launch_on(sandbox, workdir, *given).returncode == 0
+    assert launch_on(sandbox, workdir, "render", *given, "-o", "x.sbatch", "runs_dir=others").returncode == 0
+    rendered = sandbox.run(["sbatch", "--parsable", "x.sbatch"], cwd=workdir, check=True).stdout.strip()
+    for job_id in (job_of(only_run(workdir)), rendered):
+        assert f" Comment={COMMENT} " in sandbox.run(["scontrol", "show", "job", "-o", job_id]).stdout
+        sandbox.run(["scancel", job_id], check=True)
+
+
 def test_a_task_with_an_odd_name_gets_a_run_id_that_is_one_directory(launch: Launch, workdir: Path) -> None:
     script(workdir, "")
     done = launch("render", *SCRIPT, "cluster=a100x2", "task.name='../ä b\n/%c'", "-o", "x.sbatch")

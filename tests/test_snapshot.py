@@ -88,6 +88,15 @@ def test_the_runs_are_not_part_of_it_whether_git_ignores_them_or_not(repository:
     assert (copy / "data" / "set").read_text() == "large"
 
 
+def test_the_runs_are_left_out_however_their_path_is_spelled(repository: Path) -> None:
+    (repository / "runs").mkdir()
+    (repository / "runs" / "log").write_text("x")
+    (repository.parent / "link").symlink_to(repository)
+    target = repository.parent / "copy"
+    take_snapshot(target, repository, repository.parent / "link" / "runs")
+    assert not (target / "runs").exists()
+
+
 def test_links_lead_to_where_they_led(repository: Path) -> None:
     (repository.parent / "outside").write_text("beside the repository")
     (repository / "inside").symlink_to("train.py")

@@ -46,6 +46,7 @@ often used keys
 options
   --config-dir DIR           more tasks, clusters and libraries, from your own directory
                              ({variable}=DIR does the same for good)
+  --config-name NAME         the whole configuration from NAME.yaml there, as in a run's config.yaml
   --cfg job|hydra|all, --info, --hydra-help, --shell-completion
                              Hydra's own
   -h, --help    --version

@@ -54,7 +54,7 @@ def _with_the_code_as_it_is(run: RunDir, original: Plan, composed: Composed) -> 
 def _plan_of(run: RunDir) -> Plan:
     try:
         return Plan.from_json(run.plan.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:  # the plan of an older version may lack a field
         raise UserError(f"run {run.run_id} cannot be repeated: {error}") from error
 
 

@@ -10,7 +10,7 @@ from launcher.cli.arguments import Arguments
 from launcher.cli.help import help_text
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
-from launcher.config.compose import Composed, compose
+from launcher.config.compose import Composed, compose, compose_file
 from launcher.config.schema import Config
 from launcher.config.validate import validate
 from launcher.errors import LauncherError, UserError
@@ -82,7 +82,10 @@ def render(arguments: Arguments) -> int:
 
 
 def _compose(arguments: Arguments) -> Composed:
-    composed = compose(arguments.overrides, arguments.config_dirs)
+    if arguments.config_name is None:
+        composed = compose(arguments.overrides, arguments.config_dirs)
+    else:
+        composed = compose_file(arguments.config_name, arguments.overrides, arguments.config_dirs)
     validate(composed.config)
     return composed
 

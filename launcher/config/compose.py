@@ -75,6 +75,20 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
         return Composed(_typed(tree), _to_yaml(tree))
 
 
+def compose_file(name: str, overrides: Sequence[str], config_dirs: Sequence[str]) -> Composed:
+    """The configuration of ``NAME.yaml`` in the first of the user's directories that has it: see :func:`recompose`.
+
+    Raises:
+        UserError: no directory has it; and as :func:`recompose`.
+    """
+    directories = user_config_dirs(config_dirs)
+    for directory in directories:
+        if (file := directory / f"{name}.yaml").is_file():
+            return recompose(file, overrides)
+    listing = ", ".join(f"'{directory}'" for directory in directories) or "no --config-dir that is given"
+    raise UserError(f"--config-name {name}: there is no {name}.yaml in {listing}")
+
+
 def recompose(file: Path, overrides: Sequence[str]) -> Composed:
     """The configuration of a file that holds all of it, as the config.yaml of a run, with single keys overridden.
 

@@ -177,7 +177,7 @@ def create(runs_dir: Path, run_id: str, code: Path | None = None) -> RunDir:
         _fill(run, code)
     except OSError as error:
         raise UserError(
-            f"cannot write runs_dir '{runs_dir}': {error.strerror}; choose another with runs_dir=DIR"
+            f"cannot write runs_dir '{runs_dir}': {error.strerror or error}; choose another with runs_dir=DIR"
         ) from error
     return run
 

@@ -58,9 +58,9 @@ def step_args(plan: Plan) -> Sequence[str]:
 def pattern(directory: Path, name: str) -> str:
     """A file name pattern of sbatch's in a directory whose own name is none.
 
-    Where a path holds a backslash, Slurm fills in nothing and takes the backslashes out, once in the script and once
-    on the node; so there the file goes without the job's id. srun can do better: it fills in nothing of its --chdir.
+    Where a path holds a backslash, Slurm fills in nothing and takes single backslashes out; so there the file goes
+    without the job's id. srun can do better: it fills in nothing of its --chdir.
     """
     if "\\" in str(directory):
-        return str(directory).replace("\\", "\\" * 4) + "/" + re.sub("%._", "", name)
+        return str(directory).replace("\\", "\\\\") + "/" + re.sub("%._", "", name)
     return f"{str(directory).replace('%', '%%')}/{name}"

@@ -19,6 +19,7 @@ from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.commands import missing_command
+from launcher.slurm.directives import for_script
 from launcher.submit.batch_job import BatchJob, batch_job
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
         time=None,
         wckey=None,
         stderr_to_stdout=True,
-        additional_parameters=job.directives,
+        additional_parameters=for_script(job.directives),
         srun_args=list(job.srun_args),
         setup=[*job.setup, f"export PYTHONPATH={shlex.quote(str(job.code))}${{PYTHONPATH:+:$PYTHONPATH}}"],
     )

@@ -28,7 +28,7 @@ def snapshot_for(config: Config, submit_dir: Path, runs_dir: Path, directory: Pa
     Raises:
         UserError: ``snapshot=git`` is said, and there is no repository that git can read.
     """
-    wish = config.snapshot
+    wish, runs_dir = config.snapshot, Path(os.path.realpath(runs_dir))
     if wish is schema.Snapshot.off or (wish is None and config.cluster.scheduler is Scheduler.local):
         return None
     try:
@@ -64,9 +64,10 @@ def take_snapshot(target: Path, repository: Path, left_out: Path) -> None:
     Raises:
         UserError: git cannot read the repository, or a file; or the copy would be too large.
     """
-    files = sorted(_files(repository, left_out))
-    _require_small(repository, files)
+    left_out = Path(os.path.realpath(left_out))
     with _complete_or_absent(target) as copy:
+        files = sorted(_files(repository, left_out))
+        _require_small(repository, files)
         for file in files:
             _copy(repository, file, copy)
         for ignored in _ignored(repository, left_out):
