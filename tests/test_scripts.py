@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.compose import compose, quote
+from launcher.config.compose import compose
+from launcher.config.literals import quote
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
