@@ -27,6 +27,8 @@ def require_possible(plan: Plan) -> None:
 def _problems(plan: Plan) -> Iterator[str]:
     if ":" in plan.run_dir:
         yield f"runs_dir: the path '{plan.run_dir}' holds a colon, which separates directories in PYTHONPATH"
+    if plan.scheduler == "slurm" and any(ord(sign) < 32 or ord(sign) == 127 for sign in plan.run_dir):
+        yield f"runs_dir: a line break or the like in its path ends an #SBATCH line: {plan.run_dir!r}"
     for word in plan.entry:
         if problem := _problem(word):
             yield f"the command of the ranks: the argument '{word[:20]}…' {problem}"
