@@ -12,12 +12,11 @@ from launcher.plan import container
 from launcher.plan.plan import Mount, Plan
 from launcher.records.rundir import RunDir
 
-Start = tuple[list[str], dict[str, str]]
-"""A command and its environment."""
 
-
-def prepare(plan: Plan, run: RunDir, command: Sequence[str], contract: Mapping[str, str]) -> Start:
-    """The command as this node starts it: with the job's environment, the plan's and the contract's, in the image.
+def prepare(
+    plan: Plan, run: RunDir, command: Sequence[str], contract: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command as this node starts it, in the image, and its environment: the job's, the plan's, the contract's.
 
     Raises:
         LauncherError: the image cannot take the mounts.

@@ -154,8 +154,9 @@ def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
 def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
     """The directory that the run starts in, its records, this package, and the checkpoint to start from."""
     yield Mount(str(here.workdir), str(here.workdir))
-    for path, read_only in ((run_dir, False), (here.package, True), (Path(here.resume or run_dir), True)):
-        if not path.is_relative_to(here.workdir) and (path != run_dir or not read_only):
+    besides = {run_dir: False, here.package: True, **({Path(here.resume): True} if here.resume else {})}
+    for path, read_only in besides.items():
+        if not path.is_relative_to(here.workdir):
             yield Mount(str(path), str(path), read_only)
 
 
