@@ -9,7 +9,7 @@ PYTHON312 ?= python3.12
 ISAACLAB_ENV ?= .venv-isaaclab
 MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
-TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,gpu,test
+TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,test
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
@@ -35,6 +35,7 @@ slurm: .venv/train
 
 bench: .venv/test
 	$(BIN)/python -m tests.benchmarks.dry_run
+	$(BIN)/python -m tests.benchmarks.sweep
 	$(BIN)/python -m tests.benchmarks.adapters
 
 # Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.

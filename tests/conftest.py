@@ -72,7 +72,8 @@ def script(directory: Path, text: str, name: str = "train it.py") -> Path:
     return path
 
 
-def _start(**options: Any) -> Iterator[Sandbox]:
+def started(**options: Any) -> Iterator[Sandbox]:
+    """A real Slurm cluster with these options, until the fixture's end; the test is skipped where there can be none."""
     try:
         cluster = Sandbox.start(**options)
     except SandboxUnavailable as error:
@@ -84,10 +85,10 @@ def _start(**options: Any) -> Iterator[Sandbox]:
 @pytest.fixture(scope="session")
 def sandbox() -> Generator[Sandbox]:
     """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests."""
-    yield from _start()
+    yield from started()
 
 
 @pytest.fixture(scope="module")
 def oddly_named() -> Generator[Sandbox]:
     """A cluster whose host names sort differently as text and as numbers; without accounting."""
-    yield from _start(nodes=["node2", "node9", "node10"], accounting=False)
+    yield from started(nodes=["node2", "node9", "node10"], accounting=False)

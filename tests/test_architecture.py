@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 
 PLAN_DATA = {"plan.plan", "plan.command", "plan.container"}
 MAY_IMPORT = {
-    "config": {"slurm"},
+    "config": {"slurm.hostlist"},
     "slurm": set[str](),
     "records": {"slurm"},
     "plan": {"config"},

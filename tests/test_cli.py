@@ -63,7 +63,7 @@ def test_the_verb_plan_is_a_dry_run_for_programs_too(launch: Launch, workdir: Pa
         (["cluster=a100x3"], 2, "a100x2"),
         (["cluster.time=1h"], 2, "1:30:00"),
         (["--verbos"], 2, "no option"),
-        (["-m", "seed=1,2"], 2, "sweeps"),
+        (["resume", "nix"], 2, "no run 'nix'"),
         (["task=script", "library=torchrun", "task.path=nix.py"], 2, "no file"),
         (["runs_dir=/proc/nix"], 2, "runs_dir"),
         (["resume=latest"], 2, "has a checkpoint"),
@@ -153,8 +153,8 @@ INTERRUPTED = """\
 import os, signal, sys, threading, time
 import launcher.cli.main as cli
 threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-cli._VERBS["sleep"] = lambda _: time.sleep(9)
-sys.exit(cli.main(["sleep"]))
+cli._run_verb = lambda *_: time.sleep(9)
+sys.exit(cli.main(["status"]))
 """
 
 

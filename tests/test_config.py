@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import compose, quote
+from launcher.config.compose import builtin_config_dir, compose, group_options, quote
 from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
@@ -33,9 +33,12 @@ def test_every_task_has_hyperparameters_under_every_rl_library(task: str, librar
     assert config.agent and task not in config.agent and library not in config.agent  # none landed one level too deep
 
 
-@pytest.mark.parametrize("cluster", ["local", "a100x2", "a100x8", "h100x8", "sandbox", "pyxis", "apptainer"])
-def test_every_profile_composes_and_is_valid(cluster: str) -> None:
-    validate(compose([f"cluster={cluster}"]).config)
+@pytest.mark.parametrize("cluster", group_options()["cluster"])
+def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(cluster: str) -> None:
+    config = compose([f"cluster={cluster}"]).config
+    validate(config)
+    assert config.cluster.name == cluster
+    assert (builtin_config_dir() / "cluster" / f"{cluster}.yaml").read_text().startswith("# ")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,11 @@ def test_every_profile_composes_and_is_valid(cluster: str) -> None:
         ("nodes=2", "did you mean cluster.nodes?"),
         ("agent.algorithm.learnin_rate=1", "did you mean agent.algorithm.learning_rate?"),
         ("nccl=[p2p_of]", "did you mean p2p_off?"),
-        ("cluster.nccl=[nix]", "there are: ib_off, p2p_off"),
+        ("cluster.nccl=[nix]", "there are: algo_ring, cumem_host_off"),
+        ("cluster.venv=.venv", "without Slurm activate yours first"),
+        ("cluster.scratch=tmp", "absolute path"),
+        ("cluster.extra_directives.gpu_bind=none", "no option of sbatch"),
+        ("cluster.network_interface='=eth0'", "cluster.env"),
         ("++cluster.bla=3", "no key 'cluster.bla'"),
         ("+bla=3", "no key 'bla'"),
         ("cluster.nodes=two", "cluster.nodes"),
@@ -120,18 +127,6 @@ def test_a_mistake_in_a_users_file_is_a_one_line_error(tmp_path: Path, text: str
 def test_a_directory_of_configurations_that_does_not_exist_is_named() -> None:
     with pytest.raises(UserError, match="nowhere"):
         compose([], ["/nowhere"])
-
-
-def test_a_profiles_workarounds_and_the_command_lines_come_together() -> None:
-    config = compose(["cluster.nccl=[p2p_off]", "nccl=[ib_off]"]).config
-    assert list(config.nccl) == ["p2p_off", "ib_off"]
-    assert config.nccl["p2p_off"].env == {"NCCL_P2P_DISABLE": "1"}
-
-
-def test_contradicting_workarounds_are_refused(tmp_path: Path) -> None:
-    directory = _user_files(tmp_path, "nccl/p2p_nvl", "# @package nccl.p2p_nvl\nsymptom: x\nconflicts: [p2p_off]\n")
-    with pytest.raises(UserError, match="contradict"):
-        validate(compose(["nccl=[p2p_off,p2p_nvl]"], [directory]).config)
 
 
 def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) -> None:

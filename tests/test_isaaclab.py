@@ -4,22 +4,24 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.config.compose import compose
+from launcher.config.compose import compose, quote
 from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import ROOT, Launch, environment, launcher_command, result_of
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
-from tests.test_local import metrics_of, wait_until
-from tests.test_slurm import launch_on
+from tests.test_local import metrics_of, processes_of, wait_until
+from tests.test_slurm import job_of, launch_on
 
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
 ISAACLAB = ("library=isaaclab", "task=isaac_cartpole")
@@ -185,25 +187,30 @@ def library(request: pytest.FixtureRequest, tmp_path: Path) -> Installed:
     return installed(name, tmp_path, rl_library)
 
 
-def stopped_run(workdir: Path, arguments: tuple[str, ...]) -> Path:
-    """A run that was interrupted after some iterations."""
+@contextmanager
+def under_way(workdir: Path, arguments: tuple[str, ...]) -> Generator[tuple["subprocess.Popen[bytes]", Path]]:
+    """A run's command and directory, once it has done some of very many iterations."""
     command = subprocess.Popen(
         launcher_command(*arguments, "max_iterations=5000"), cwd=workdir, env=environment(),
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")), 800)
-    (run,) = (workdir / "runs").iterdir()
-    wait_until(lambda: len(metrics_of(run)) >= 3, 120)
-    command.send_signal(signal.SIGINT)
-    command.wait(120)
-    return run
+    try:
+        wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")), 800)
+        run = only_run(workdir)
+        wait_until(lambda: len(metrics_of(run)) >= 3, 120)
+        yield command, run
+    finally:
+        command.kill()  # without its command a training ends
 
 
 @pytest.mark.train
 @pytest.mark.timeout(1800)
 def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, launch: Launch, workdir: Path) -> None:
     both = (*library.arguments, "cluster.nproc_per_node=2")
-    first = stopped_run(workdir, both)
+    with under_way(workdir, both) as (command, first):
+        command.send_signal(signal.SIGINT)
+        assert command.wait(120) == 130
+    assert not processes_of(first)
     result = result_of(first)
     assert (result["outcome"], result["cause"], result["world_size"]) == ("stopped", "interrupted", 2)
     assert result["ranks_in_sync"] is True
@@ -224,19 +231,94 @@ def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, l
     assert seeds == {1}
 
 
+def process_of_rank(run: Path, rank: int) -> int:
+    """The process that is a rank of a live run: those that it started itself came later."""
+    mark = f"RANK={rank}".encode()
+    return min(pid for pid in processes_of(run) if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+
+
+@pytest.mark.train
+@pytest.mark.timeout(1800)
+def test_a_killed_rank_is_named_and_no_process_is_left(library: Installed, workdir: Path) -> None:
+    with under_way(workdir, (*library.arguments, "cluster.nproc_per_node=2")) as (command, run):
+        os.kill(process_of_rank(run, 1), signal.SIGKILL)
+        assert command.wait(120) == 1
+    result = result_of(run)
+    assert (result["outcome"], result["cause"], result["rank"]) == ("failed", "crash", 1)
+    assert (result["signal"], result["exit_code"]) == ("SIGKILL", None)
+    assert not processes_of(run)
+
+
+FAULTY = """\
+import os
+from isaaclab.envs import DirectRLEnv
+
+def install():
+    original = DirectRLEnv.step
+
+    def step(env, action):
+        if os.environ["RANK"] == "1" and env.common_step_counter > 20:
+            raise ValueError("the cart is gone")
+        return original(env, action)
+
+    DirectRLEnv.step = step
+    return []
+"""
+
+
+@pytest.mark.train
+@pytest.mark.timeout(1800)
+def test_an_environment_that_raises_is_named_with_its_reason(launch: Launch, workdir: Path, tmp_path: Path) -> None:
+    script(workdir, FAULTY, "faulty.py")
+    callback = ("task.args=[--external_callback, faulty.install]", f"cluster.env.PYTHONPATH={quote(str(workdir))}")
+    done = launch(*installed("isaaclab", tmp_path).arguments, *callback, "cluster.nproc_per_node=2", timeout=900)
+    assert done.returncode == 1
+    run = only_run(workdir)
+    result = result_of(run)
+    assert (result["rank"], result["exit_code"], result["message"]) == (1, 1, "ValueError: the cart is gone")
+    assert not processes_of(run)
+
+
+TWO_NODES = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "cluster.mem_per_gpu=4G")
+
+
 @pytest.mark.train
 @pytest.mark.slurm
 @pytest.mark.timeout(1800)
-def test_mjlab_trains_on_two_nodes(sandbox: Sandbox, workdir: Path, tmp_path: Path) -> None:
-    arguments = installed("mjlab", tmp_path).arguments
-    nodes = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "cluster.mem_per_gpu=4G")
-    done = launch_on(sandbox, workdir, *arguments, *nodes, "max_iterations=2", "wait=true", timeout=900)
+def test_two_nodes_train_as_one(sandbox: Sandbox, library: Installed, workdir: Path) -> None:
+    arguments = (*library.arguments, *TWO_NODES, "max_iterations=2", "wait=true")
+    done = launch_on(sandbox, workdir, *arguments, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    (run,) = (workdir / "runs").iterdir()
+    run = only_run(workdir)
     result = result_of(run)
     assert (result["outcome"], result["world_size"], result["iteration"]) == ("completed", 2, 2)
     assert result["ranks_in_sync"] is True
     assert len(json.loads((run / "attempts/000/rendezvous.json").read_text())["hosts"]) == 2
+    (logs,) = run.glob("logs/*/*/*")  # one for both nodes
+    assert run.name in logs.name
+
+
+@pytest.mark.train
+@pytest.mark.slurm
+@pytest.mark.timeout(1800)
+def test_a_requeued_job_goes_on_at_the_next_iteration(sandbox: Sandbox, workdir: Path, tmp_path: Path) -> None:
+    arguments = (*installed("isaaclab", tmp_path).arguments, *TWO_NODES, "max_iterations=40")
+    assert launch_on(sandbox, workdir, *arguments).returncode == 0
+    run = only_run(workdir)
+    wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_of(run)) > 3, 800)
+    sandbox.run(["scontrol", "requeue", job_of(run)], check=True)
+    wait_until((run / "attempts/001/rendezvous.json").exists, 120)  # which takes back the first attempt's verdict
+    wait_until((run / "result.json").exists, 600)
+    result = result_of(run)
+    assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 40, 2)
+    assert result["ranks_in_sync"] is True
+    resume = Path(json.loads((run / "attempts/001/rendezvous.json").read_text())["resume"])
+    assert resume.parent == run / "checkpoints"
+    done = int(resume.name)
+    for rank in (0, 1):
+        log = (run / "attempts/001" / f"rank-{rank}.log").read_text()
+        assert f"{done} iterations are done, {40 - done} are left" in log
+    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 41))
 
 
 FLAGS = """\

@@ -1,5 +1,6 @@
 """Runs on this machine: real training, real torchrun, a real terminal."""
 
+import contextlib
 import json
 import os
 import re
@@ -34,15 +35,13 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
     return value
 
 
-def processes_of(run: Path) -> list[str]:
-    """Command lines of live processes that belong to a run."""
-    found = []
+def processes_of(run: Path) -> dict[int, str]:
+    """Ids and command lines of live processes that belong to a run; its agent does not count."""
+    found: dict[int, str] = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with contextlib.suppress(OSError):
             if f"LAUNCHER_RUN_DIR={run}".encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append((entry / "cmdline").read_text())
-        except OSError:
-            continue
+                found[int(entry.name)] = (entry / "cmdline").read_text()
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.slurm.partitions import parse_sinfo, seconds, why_never
-from tests.conftest import _start, script
+from tests.conftest import script, started
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import SCRIPT, launch_on
@@ -67,7 +67,7 @@ def strict() -> Generator[Sandbox]:
         "PartitionName=short Nodes=ALL MaxTime=10 MaxNodes=2 State=UP\n"
         "PartitionName=closed Nodes=ALL State=DOWN\n"
     )
-    for cluster in _start(extra_conf=extra):
+    for cluster in started(extra_conf=extra):
         sacctmgr = ["sacctmgr", "-i", "add"]
         cluster.run([*sacctmgr, "account", "robots"], check=True)
         cluster.run([*sacctmgr, "user", "root", "account=robots"], check=True)

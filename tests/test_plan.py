@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.config.compose import compose
+from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.command import rank_command, torchrun_command
 from launcher.plan.plan import Plan
@@ -57,6 +58,49 @@ def test_a_site_can_add_drop_and_rename_directives() -> None:
     assert directives["gres"] == "gpu:a100:2"
     assert (directives["comment"], directives["exclusive"], directives["partition"]) == ("hi", True, "gpu")
     assert not {"mem", "requeue", "gpus-per-node", "overcommit", "account"} & directives.keys()
+
+
+def test_a_directive_that_would_not_be_written_cannot_be_dropped() -> None:
+    with pytest.raises(UserError, match="'gpus_per_node' would be written; did you mean gpus-per-node"):
+        plan_of("cluster=a100x2", "cluster.skip_directives=[gpus_per_node]")
+    assert "mem" not in plan_of("cluster=a100x2", "cluster.skip_directives=[mem,gres]").directives
+
+
+def test_slices_of_gpus_are_asked_for_by_their_type() -> None:
+    assert plan_of("cluster=mig").directives["gpus-per-node"] == "1g.10gb:1"
+
+
+def test_the_interpreter_is_that_of_the_environment_unless_it_is_named(tmp_path: Path) -> None:
+    assert plan_of("cluster=a100x2", "cluster.venv='my env'").python == "/work dir/my env/bin/python"
+    assert plan_of("cluster=a100x2", "cluster.conda=rl").python == "python"  # found by the PATH of the node
+    assert plan_of("cluster=a100x2", "cluster.conda=rl", "cluster.python=/py").python == "/py"
+
+
+def test_a_conda_environment_is_activated_in_the_batch_script_or_the_job_ends(tmp_path: Path) -> None:
+    conda = tmp_path / "conda"
+    hook = 'conda() { [ "$2" != nix ] && ENV="$*"; }'
+    conda.write_text(f"#!/bin/sh\n[ \"$*\" = 'shell.posix hook' ] && echo '{hook}'\n")
+    conda.chmod(0o755)
+
+    def activated(name: str) -> str:
+        lines = "\n".join([*plan_of("cluster=a100x2", f"cluster.conda='{name}'").setup, 'echo "$ENV"'])
+        bash = ["bash", "-c", lines]
+        return subprocess.run(bash, env={"CONDA_EXE": str(conda)}, capture_output=True, text=True, check=False).stdout
+
+    assert activated("my $rl") == "activate my $rl\n"
+    assert activated("nix") == ""
+
+
+def test_a_module_that_cannot_be_loaded_ends_the_job_and_its_name_is_one_word() -> None:
+    def loaded(name: str) -> str:
+        function = 'module() { [ "$2" != nix ] && ENV="$*"; }'
+        lines = "\n".join(
+            [function, *plan_of("cluster=a100x2", f"cluster.modules=['{name}', cuda]").setup, 'echo "$ENV"']
+        )
+        return subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=False).stdout
+
+    assert loaded("gcc; $HOME") == "load gcc; $HOME cuda\n"
+    assert loaded("nix") == ""
 
 
 def test_the_warning_never_comes_before_half_of_a_short_time_limit() -> None:

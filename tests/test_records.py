@@ -201,6 +201,14 @@ def test_a_verdict_stands_unless_the_job_is_queued_again(tmp_path: Path) -> None
     assert status_of(run, {"1000": Job("PENDING", "BeginTime")}).state == "pending"
 
 
+def test_a_stopped_run_is_not_over_before_its_job_is(tmp_path: Path) -> None:
+    _runs(tmp_path, "a-run")
+    run = rundir.find(tmp_path, "a-run")
+    Result("stopped", "terminated").write(run.result)
+    assert status_of(run, {"1000": Job("COMPLETING")}).state == "running"
+    assert status_of(run, {"1000": Job("CANCELLED")}).state == "stopped"
+
+
 def test_a_local_run_whose_agent_is_gone_is_lost_even_if_its_pid_lives_on(tmp_path: Path) -> None:
     _runs(tmp_path, "a-run")
     run = rundir.find(tmp_path, "a-run")

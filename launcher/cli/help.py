@@ -10,6 +10,7 @@ _TEXT = """\
 Train reinforcement-learning and PyTorch jobs: here, or on a Slurm cluster, with the same command.
 
 usage: python -m launcher [KEY=VALUE ...]          start a run
+       python -m launcher -m [KEY=V1,V2 ...]       a sweep: a run for every combination
        python -m launcher VERB ...                 look after runs; VERB --help says more
 
 first steps
@@ -20,6 +21,7 @@ first steps
                                                   4 nodes, 8 ranks; follow it to its end
   python -m launcher task=script library=torchrun task.path=train.py 'task.args=[--epochs, 3]'
                                                   a script of your own, as torchrun would start it
+  python -m launcher -m seed=1,2,3 cluster=a100x2 a sweep: one Slurm array
   python -m launcher cluster=a100x2 dry_run=true  show what would happen; start nothing
 
 verbs
@@ -31,14 +33,20 @@ verbs
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
-  RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id.
+  resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
+  profile [--partition P] > FILE
+                             a cluster profile, written by asking Slurm; --probe asks a node too
+  nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
+  RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices
 {choices}
 
 often used keys
+  nccl=[NAME,...] in place of the profile's list, nccl=[+NAME,-NAME] to change it
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
   resume=latest|RUN|DIR      start from a checkpoint
+  sweep.parallel=N (runs at a time)  sweep.pack=N (one-GPU runs per allocation)  sweep.metric=NAME
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
   cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import launcher
 from launcher.cli.arguments import Arguments, read
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in _VERBS:
-        return _VERBS[argv[0]](argv[1:])
+        return _run_verb(argv[0], argv[1:])
     arguments = read(argv)
     if arguments.hydra:
         from launcher.config.hydra_flags import run_hydra
@@ -56,53 +57,28 @@ def _dispatch(argv: list[str]) -> int:
 
 def _start(arguments: Arguments) -> int:
     if arguments.multirun:
-        raise UserError("sweeps (-m) are not there yet: give one run per command")
+        from launcher.cli.sweep import sweep
+
+        return sweep(arguments)
     from launcher.cli.start import start
 
     return start(arguments)
 
 
-def _plan(argv: list[str]) -> int:
-    from launcher.cli.start import show
-
-    return show(read(argv, verb="plan"))
-
-
-def _render(argv: list[str]) -> int:
-    from launcher.cli.start import render
-
-    return render(read(argv, verb="render"))
-
-
-def _commands(argv: list[str]) -> int:
-    from launcher.cli.start import commands
-
-    return commands(read(argv, verb="commands"))
-
-
-def _status(argv: list[str]) -> int:
-    from launcher.cli.runs import status
-
-    return status(argv)
-
-
-def _logs(argv: list[str]) -> int:
-    from launcher.cli.runs import logs
-
-    return logs(argv)
-
-
-def _cancel(argv: list[str]) -> int:
-    from launcher.cli.runs import cancel
-
-    return cancel(argv)
-
-
-_VERBS: dict[str, Callable[[list[str]], int]] = {
-    "plan": _plan,
-    "render": _render,
-    "commands": _commands,
-    "status": _status,
-    "logs": _logs,
-    "cancel": _cancel,
+_VERBS = {
+    "plan": "launcher.cli.start:show",
+    "render": "launcher.cli.start:render",
+    "commands": "launcher.cli.start:commands",
+    "status": "launcher.cli.status:status",
+    "logs": "launcher.cli.logs:logs",
+    "cancel": "launcher.cli.cancel:cancel",
+    "resume": "launcher.cli.resume:resume",
+    "nccl": "launcher.cli.nccl:nccl",
+    "profile": "launcher.cli.profile:profile",
 }
+"""The function of each verb; imported when it is called for."""
+
+
+def _run_verb(verb: str, argv: list[str]) -> int:
+    module, _, function = _VERBS[verb].partition(":")
+    return getattr(importlib.import_module(module), function)(argv)

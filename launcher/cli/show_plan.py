@@ -9,11 +9,9 @@ from launcher.config.units import format_memory, format_time
 from launcher.errors import SchedulerError
 from launcher.plan.command import torchrun_command
 from launcher.plan.container import srun_args, wrap
-from launcher.plan.plan import Plan, Setting
+from launcher.plan.plan import Plan
 from launcher.slurm import commands
 from launcher.slurm.directives import as_header
-
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 
 def describe(plan: Plan) -> str:
@@ -109,16 +107,7 @@ def _with_blanks_to_fill(word: str) -> str:
 
 
 def _environment(plan: Plan) -> Iterator[str]:
-    winners = {setting.name: setting for setting in plan.environment}
-    width = max(map(len, winners), default=0)
-    for setting in winners.values():
-        reason = f": {setting.reason}" if setting.reason else ""
-        yield f"  {setting.name:<{width}}  {_shown(setting)}  ({setting.origin}{reason})"
+    yield from (f"  {line}" for line in plan.describe_environment())
     yield "  and what only the node knows: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun),"
-    yield "  LAUNCHER_ATTEMPT, LAUNCHER_RESUME, LAUNCHER_STOP_FILE (node agent)"
-
-
-def _shown(setting: Setting) -> str:
-    """The value, unless its name says that it is not for everyone's eyes."""
-    secret = any(mark in setting.name.upper() for mark in _SECRET)
-    return "********" if secret else shlex.quote(setting.value)
+    scratch = ", LAUNCHER_SCRATCH" if plan.scratch else ""
+    yield f"  LAUNCHER_ATTEMPT, LAUNCHER_RESUME, LAUNCHER_STOP_FILE{scratch} (node agent)"

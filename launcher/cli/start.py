@@ -5,16 +5,16 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.cli.arguments import Arguments
+from launcher.cli.arguments import Arguments, read
 from launcher.cli.help import help_text
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
 from launcher.config.compose import Composed, compose
-from launcher.config.schema import Config
 from launcher.config.validate import validate
-from launcher.errors import LauncherError, UserError
+from launcher.errors import LauncherError, SchedulerError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
@@ -39,13 +39,14 @@ def start(arguments: Arguments) -> int:
         raise UserError("nobody starts a run on cluster.hosts but you: see `python -m launcher commands …`")
     require_packages(config)
     if plan.scheduler == "local":
-        return _run_here(plan, write_run(plan, composed))
+        return run_here(plan, write_run(plan, composed))
     require_slurm(plan)
-    return _submit(plan, composed, config.wait)
+    return _submit_new(plan, composed)
 
 
-def show(arguments: Arguments) -> int:
-    """Print the plan and start nothing."""
+def show(argv: Sequence[str]) -> int:
+    """``plan``: print the plan and start nothing."""
+    arguments = read(argv, verb="plan")
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
@@ -54,8 +55,9 @@ def show(arguments: Arguments) -> int:
     return 0
 
 
-def render(arguments: Arguments) -> int:
-    """Write the run as a script for sbatch."""
+def render(argv: Sequence[str]) -> int:
+    """``render``: write the run as a script for sbatch."""
+    arguments = read(argv, verb="render")
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
@@ -79,8 +81,9 @@ def render(arguments: Arguments) -> int:
     return 0
 
 
-def commands(arguments: Arguments) -> int:
-    """Print the command that starts the run on each of its hosts."""
+def commands(argv: Sequence[str]) -> int:
+    """``commands``: print the command that starts the run on each of its hosts."""
+    arguments = read(argv, verb="commands")
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
@@ -107,32 +110,38 @@ def _compose(arguments: Arguments) -> Composed:
     return composed
 
 
-def _run_here(plan: Plan, run: RunDir) -> int:
+def run_here(plan: Plan, run: RunDir) -> int:
+    """Run on this machine, to the end; returns the command's exit code."""
     from launcher.submit.local import Foreground
 
     print(f"{plan.name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
     watcher = Watcher(run, plan, show_log=plan.console == "log")
-    code = Foreground(run).wait(watcher.update, watcher.say_stopping)
+    code = Foreground.run(run).wait(watcher.update, watcher.say_stopping)
     watcher.close()
-    result = read_result(run.result)
-    if result is None:
+    if read_result(run.result) is None:
         raise LauncherError(f"the node agent ended with code {code} and left no verdict: see {run.agent_log}")
     return conclude(run)
 
 
-def _submit(plan: Plan, composed: Composed, wait: bool) -> int:
+def _submit_new(plan: Plan, composed: Composed) -> int:
+    """Nothing is left of a run that Slurm refuses."""
     run = write_run(plan, composed)
     try:
-        job_id = submit(plan, run)
-    except BaseException:
+        return submit_run(plan, run, composed.config.wait)
+    except SchedulerError:
         shutil.rmtree(run.path)
         raise
+
+
+def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
+    """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
+    job_id = submit(plan, run)
     print(f"submitted job {job_id}: {plan.name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
     if wait:
         wait_for_job(run, plan, job_id)
         return conclude(run)
     for label, verb in (("state", "status"), ("output", "logs -f"), ("stop", "cancel")):
-        print(f"  {label:<7} python -m launcher {verb} {_as_typed(run, composed.config)}")
+        print(f"  {label:<7} python -m launcher {verb} {as_typed(run.path)}")
     return 0
 
 
@@ -153,6 +162,7 @@ def _ranks(plan: Plan) -> str:
     return f"{count} rank{'s' if count != 1 else ''}"
 
 
-def _as_typed(run: RunDir, config: Config) -> str:
-    """The run as the next commands name it: its id where they find it by that."""
-    return run.run_id if config.runs_dir == "runs" else f"{run.run_id} runs_dir={config.runs_dir}"
+def as_typed(path: Path) -> str:
+    """A run or a sweep as the next commands name it: its id where they find it by that."""
+    elsewhere = "" if path.parent == Path("runs").absolute() else shlex.quote(f"runs_dir={path.parent}")
+    return f"{path.name} {elsewhere}".rstrip()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
+from launcher.cli.live import LiveLine
 from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
@@ -20,8 +20,6 @@ _POLL_S = 0.2
 _ASK_SLURM_S = 2.0
 _VERDICT_S = 20.0
 """How long a verdict may take to be seen after the job's end: shared file systems show files late."""
-_PLAIN_EVERY_S = 10.0
-"""Seconds between lines of progress where the output is no terminal."""
 
 
 class LogReader:
@@ -54,48 +52,23 @@ class Watcher:
     def __init__(self, run: RunDir, plan: Plan, show_log: bool) -> None:
         self._run, self._plan = run, plan
         self._log = LogReader(run) if show_log else None
-        self._live = sys.stdout.isatty()
-        self._shown = ""
-        self._last_plain = time.monotonic()
+        self._line = LiveLine()
         self._began: tuple[float, int] | None = None  # time and iteration of the first progress seen
 
     def update(self) -> None:
         """Show what is new."""
-        text = self._log.read() if self._log else ""
-        line = self._progress_line()
-        if self._live:
-            self._draw(text, line)
-        else:
-            sys.stdout.write(text)
-            self._print_now_and_then(line)
-        sys.stdout.flush()
+        self._line.show(self._progress_line(), self._log.read() if self._log else "", plain=self._log is None)
 
     def say(self, line: str) -> None:
         """Print a line above the progress."""
-        self._draw(f"{line}\n", self._shown) if self._live else print(line, flush=True)
+        self._line.say(line)
 
     def say_stopping(self) -> None:
         self.say("stopping: the ranks save and end (Ctrl-C again to stop at once)")
 
     def close(self) -> None:
         """Leave the last line of progress on the terminal."""
-        if self._live and self._shown:
-            print(flush=True)
-            self._shown = ""
-
-    def _draw(self, text: str, line: str) -> None:
-        if not text and line == self._shown:
-            return
-        width = shutil.get_terminal_size().columns - 1
-        text = f"{text}\n" if text and not text.endswith("\n") else text
-        sys.stdout.write(f"\r\x1b[K{text}{line[:width]}")
-        sys.stdout.flush()
-        self._shown = line
-
-    def _print_now_and_then(self, line: str) -> None:
-        if line and self._log is None and time.monotonic() - self._last_plain > _PLAIN_EVERY_S:
-            self._last_plain = time.monotonic()
-            print(line)
+        self._line.close()
 
     def _progress_line(self) -> str:
         metrics = last_json_line(self._run.metrics)

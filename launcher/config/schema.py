@@ -189,13 +189,17 @@ class Cluster:
     extra_directives: Dict[str, Any] = field(default_factory=dict)
     skip_directives: List[str] = field(default_factory=list)
     srun_args: List[str] = field(default_factory=list)
-    modules: List[str] = field(default_factory=list)
-    setup: List[str] = field(default_factory=list)
+    modules: List[str] = field(default_factory=list)  # loaded before the setup lines
+    setup: List[str] = field(default_factory=list)  # lines of shell in the batch script, before anything else
     container: Container = field(default_factory=Container)
-    python: Optional[str] = None  # the ranks' interpreter; default: the one that submits, in a container python3
-    network_interface: Optional[str] = None
+    conda: Optional[str] = None  # an environment's name or directory, activated after the setup lines
+    venv: Optional[str] = None  # the directory of a virtual environment (python -m venv, uv), likewise
+    python: Optional[str] = None  # the ranks' interpreter; default: that of conda, venv or image, else the one here
+    scratch: Optional[str] = None  # a directory on every node, $NAMEs allowed; ranks see theirs as LAUNCHER_SCRATCH
+    network_interface: Optional[str] = None  # exact name; brings the entry socket_interface of the catalogue
+    ib_hca: Optional[str] = None  # exact names, comma-separated, :PORT allowed; brings the entry ib_hca
     env: Dict[str, str] = field(default_factory=dict)
-    nccl: List[str] = field(default_factory=list)
+    nccl: List[str] = field(default_factory=list)  # entries of the catalogue, conf/nccl
 
     @property
     def ranks_per_node(self) -> int:
@@ -213,10 +217,14 @@ class Workaround:
     """One entry of the NCCL catalogue, ``conf/nccl/NAME.yaml``."""
 
     symptom: str = ""
+    match: List[str] = field(default_factory=list)  # regular expressions of real error texts, blanks as one blank
     env: Dict[str, str] = field(default_factory=dict)
+    log_files: Dict[str, str] = field(default_factory=dict)  # variables that name a file of the attempt; NCCL's %h, %p
     cost: str = ""
     source: str = ""
     conflicts: List[str] = field(default_factory=list)
+    hosts: Optional[str] = None  # a Slurm node list: set on these nodes only
+    bundle: List[str] = field(default_factory=list)  # the entries that this one stands for; it sets nothing itself
 
 
 @dataclass
@@ -261,6 +269,15 @@ class Tracking:
 
 
 @dataclass
+class Sweep:
+    """How the runs of a sweep (-m) are spread out."""
+
+    parallel: Optional[int] = None  # runs at a time; default: as many as Slurm, or this machine's devices, allow
+    pack: int = 1  # one-GPU runs per allocation, for sites that hand out whole nodes
+    metric: str = "return_mean"  # of result.json: what a sweeper such as Optuna's gets back
+
+
+@dataclass
 class Config:
     """The whole configuration of a run."""
 
@@ -278,5 +295,6 @@ class Config:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     watch: Watch = field(default_factory=Watch)
     tracking: Tracking = field(default_factory=Tracking)
+    sweep: Sweep = field(default_factory=Sweep)
     wait: bool = False
     dry_run: bool = False

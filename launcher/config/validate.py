@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from launcher.config import container
+from launcher.config import container, nccl
 from launcher.config.batch import batch_of, uses_training_arguments
 from launcher.config.schema import (
     Accelerate,
@@ -36,6 +37,8 @@ _POSITIVE = (
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
+    ("sweep.parallel", lambda c: c.sweep.parallel),
+    ("sweep.pack", lambda c: c.sweep.pack),
 )
 _NOT_NEGATIVE = (
     ("seed", lambda c: c.seed),
@@ -62,7 +65,8 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _task_fits_library(config)
     yield from _accelerate(config)
     yield from _arguments(config)
-    yield from _contradictions(config)
+    yield from _site(config.cluster)
+    yield from nccl.problems(config.nccl)
     yield from _hosts(config.cluster)
     if config.cluster.scheduler is Scheduler.local and config.cluster.nodes > 1:
         yield f"cluster.nodes={config.cluster.nodes} needs a Slurm cluster: this machine is one node"
@@ -162,11 +166,20 @@ def _arguments(config: Config) -> Iterator[str]:
         yield str(error)
 
 
-def _contradictions(config: Config) -> Iterator[str]:
-    for name, workaround in config.nccl.items():
-        for other in workaround.conflicts:
-            if other in config.nccl:
-                yield f"nccl workarounds '{name}' and '{other}' contradict each other: choose one"
+def _site(cluster: Cluster) -> Iterator[str]:
+    for key in nccl.BY_KEY.values():
+        value = getattr(cluster, key)
+        if value is not None and not re.fullmatch(r"[\w.:@-]+(,[\w.:@-]+)*", value):
+            yield f"cluster.{key}='{value}' is no list of exact names: NCCL's signs = and ^ belong in cluster.env"
+    if cluster.conda is not None and cluster.venv is not None:
+        yield "cluster.conda and cluster.venv are both set: the ranks have one interpreter, give one of them"
+    if cluster.scheduler is Scheduler.local and (cluster.conda or cluster.venv):
+        yield "cluster.conda and cluster.venv are for jobs: without Slurm activate yours first, or set cluster.python"
+    if cluster.scratch is not None and not cluster.scratch.startswith(("/", "$")):
+        yield f"cluster.scratch='{cluster.scratch}' is no directory of a node: give an absolute path, or $NAME"
+    for key in cluster.extra_directives:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+            yield f"cluster.extra_directives: '{key}' is no option of sbatch: write it as in --nice, without the dashes"
 
 
 def _hosts(cluster: Cluster) -> Iterator[str]:

@@ -13,6 +13,7 @@ from launcher.node.place import Place
 from launcher.records.files import create_json, write_json
 from launcher.records.rundir import RunDir
 from launcher.records.status import agent_alive
+from launcher.records.submission import submitted
 from launcher.slurm import commands
 
 
@@ -28,7 +29,7 @@ def claim(run: RunDir, place: Place) -> None:
     ours = _record(place)
     if create_json(run.submission, ours):
         return
-    theirs = run.submitted()
+    theirs = submitted(run)
     if place.job_id is not None and theirs.get("job_id") == place.job_id:
         return  # submitted by us, or requeued
     if not run.result.exists() and _goes_on(run, theirs):
@@ -52,7 +53,9 @@ def _record(place: Place) -> dict[str, Any]:
 
 def _goes_on(run: RunDir, theirs: Mapping[str, Any]) -> bool:
     if "job_id" not in theirs:
-        return "pid" in theirs and theirs.get("host") == socket.gethostname() and agent_alive(run, theirs["pid"])
+        return (
+            "pid" in theirs and theirs.get("host") == socket.gethostname() and agent_alive(str(run.path), theirs["pid"])
+        )
     try:
         job = commands.jobs([theirs["job_id"]]).get(theirs["job_id"])
     except SchedulerError:

@@ -10,18 +10,20 @@ from pathlib import Path
 from launcher.errors import LauncherError
 from launcher.plan import container
 from launcher.plan.plan import Mount, Plan
-from launcher.records.rundir import RunDir
+from launcher.records.rundir import Attempt, RunDir
+from launcher.slurm.hostlist import expand
 
 
 def prepare(
-    plan: Plan, run: RunDir, command: Sequence[str], contract: Mapping[str, str]
+    plan: Plan, attempt: Attempt, host: str, command: Sequence[str], contract: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """The command as this node starts it, in the image, and its environment: the job's, the plan's, the contract's.
 
     Raises:
         LauncherError: the image cannot take the mounts.
     """
-    ours = {**plan.values(), **contract}
+    run = RunDir(Path(plan.run_dir))
+    ours = {**plan.values(str(attempt.path), lambda hosts: host in expand(hosts)), **contract}
     environment = {**os.environ, **ours}
     if plan.container is None:
         return list(command), _with_this_package(run, environment)

@@ -7,6 +7,7 @@ import asyncio
 from launcher.node import control
 from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
 from launcher.node.ranks import Start
+from launcher.records.submission import submitted
 
 
 class Follower(Member):
@@ -32,7 +33,7 @@ class Follower(Member):
 
     def _start_id(self) -> str:
         """Without a scheduler node 0 decides it, perhaps later than now; an id of an earlier start finds nobody."""
-        return self.place.start_id or str(self.run.submitted().get("start"))
+        return self.place.start_id or str(submitted(self.run).get("start"))
 
     async def _until_done(self) -> int:
         while True:

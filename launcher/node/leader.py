@@ -66,9 +66,10 @@ class Leader(Member):
             start = Start(str(self._attempt.path), address, port, self._resume())
             self._note("start", **asdict(start))
             self._record_rendezvous(start)
+            say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
             self._broadcast("start", asdict(start))
             self.start_ranks(start)
-            with tracking(self.plan, self.run, self._attempt):
+            with tracking(self.plan, self.run, self._attempt, self.place.host):
                 await self._until_all_ended()
 
     async def _gather(self) -> bool:

@@ -12,6 +12,9 @@ from launcher.errors import LauncherError
 from launcher.plan.plan import Plan
 from launcher.slurm.allocation import allocation
 
+PACKED_VARIABLE = "LAUNCHER_PACKED"
+"""Set where several runs share an allocation: each of them has one node, whatever the allocation has."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -48,6 +51,9 @@ def find_place(plan: Plan, environ: Mapping[str, str], node: int | None = None) 
     found = allocation(environ)
     if found is None:
         raise LauncherError("this is no task of a Slurm job: start it with srun, one task per node")
+    if PACKED_VARIABLE in environ:
+        start_id = f"{found.job_id}.{found.restarts}.{plan.run_id}"
+        return Place(0, (found.hosts[found.node],), start_id, found.job_id)
     if len(found.hosts) != plan.resources.nodes:
         raise LauncherError(f"the plan is for {plan.resources.nodes} nodes, and the job has {len(found.hosts)}")
     return Place(found.node, found.hosts, f"{found.job_id}.{found.restarts}", found.job_id)

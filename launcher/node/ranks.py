@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -14,11 +15,13 @@ from typing import Any
 from launcher.errors import LauncherError
 from launcher.node import processes
 from launcher.node.environment import prepare
+from launcher.node.scratch import ScratchError, scratch_directory
 from launcher.node.traceback_text import last_error
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records.files import read_json, tail
-from launcher.records.rundir import Attempt, RunDir
+from launcher.records.rundir import Attempt
+from launcher.slurm.allocation import job_id
 
 _LOOK_S = 0.05
 """How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
@@ -77,7 +80,6 @@ class Ranks:
 
     def __init__(self, plan: Plan, node: int, host: str, start: Start) -> None:
         self._plan, self._node, self._host, self._start = plan, node, host, start
-        self._run = RunDir(Path(plan.run_dir))
         self._attempt = Attempt(Path(start.attempt))
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
@@ -85,8 +87,16 @@ class Ranks:
 
     async def run(self) -> Report:
         """Start the ranks, and wait until they have ended; a stop makes that happen."""
+        name = f"{self._attempt.path.name}-{self._node}"  # of one attempt on one node, should the nodes share the place
         try:
-            self._torchrun = self._spawn()
+            with scratch_directory(self._plan.scratch, f"{self._plan.run_id}-{name}") as scratch:
+                return await self._run(scratch)
+        except ScratchError as error:
+            return Report(self._node, 1, message=str(error))
+
+    async def _run(self, scratch: Path | None) -> Report:
+        try:
+            self._torchrun = self._spawn(scratch)
         except OSError as error:
             return Report(self._node, 127, message=f"cannot start {error.filename}: {error.strerror}")
         except LauncherError as error:
@@ -119,11 +129,12 @@ class Ranks:
             await asyncio.wait_for(asyncio.gather(*map(processes.ended, self._alive())), seconds or _TORCHRUN_S)
             await asyncio.wait_for(processes.ended(self._torchrun.pid), _TORCHRUN_S)
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes]:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
         torchrun = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
-        command, environment = prepare(self._plan, self._run, torchrun, self._contract())
+        contract = {**self._contract(), **({} if scratch is None else {"LAUNCHER_SCRATCH": str(scratch)})}
+        command, environment = prepare(self._plan, attempt, self._host, torchrun, contract)
         with open(attempt.node_log(self._node), "ab") as log:
             return subprocess.Popen(
                 command, cwd=self._plan.workdir, env=environment, start_new_session=True,
@@ -140,6 +151,7 @@ class Ranks:
             "LAUNCHER_LOG_DIR": str(attempt.path),
             "LAUNCHER_TORCHRUN_OUTCOME": str(attempt.outcome(self._node)),
             "LAUNCHER_HOST": self._host,
+            "LAUNCHER_JOB_ID": job_id(os.environ) if "SLURM_JOB_ID" in os.environ else "",
         }
 
     async def _watch(self, torchrun: int) -> None:

@@ -16,9 +16,9 @@ _FINISH_S = 20.0
 
 
 @contextlib.contextmanager
-def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
+def tracking(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> Generator[None]:
     """Have metrics reported to the trackers that the plan names, while the block runs. Does nothing without any."""
-    tracker = _start(plan, run, attempt) if plan.tracker else None
+    tracker = _start(plan, run, attempt, host) if plan.tracker else None
     try:
         yield
     finally:
@@ -26,20 +26,20 @@ def tracking(plan: Plan, run: RunDir, attempt: Attempt) -> Generator[None]:
             _finish(tracker)
 
 
-def _start(plan: Plan, run: RunDir, attempt: Attempt) -> subprocess.Popen[bytes] | None:
+def _start(plan: Plan, run: RunDir, attempt: Attempt, host: str) -> subprocess.Popen[bytes] | None:
     with open(attempt.path / "tracker.log", "ab") as log, contextlib.suppress(OSError, LauncherError):
-        command, environment = prepare(plan, run, plan.tracker, {})
+        command, environment = prepare(plan, attempt, host, plan.tracker, {})
         return subprocess.Popen(
-            command, cwd=run.path, env=environment, start_new_session=True, stdin=subprocess.DEVNULL,
+            command, cwd=run.path, env=environment, start_new_session=True, stdin=subprocess.PIPE,
             stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return None
 
 
 def _finish(tracker: subprocess.Popen[bytes]) -> None:
-    tracker.terminate()
+    """The end of its input is what a tracker ends for: Slurm's signals come to it when they come to the ranks."""
     try:
-        tracker.wait(_FINISH_S)
+        tracker.communicate(timeout=_FINISH_S)
     except subprocess.TimeoutExpired:
         tracker.kill()
         tracker.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config.batch import batch_of
+from launcher.config.complaints import nearest
 from launcher.config.container import parse_mount, require_mountable
 from launcher.config.hosts import expand_hosts
-from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler, Task
+from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler
 from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
 from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources
@@ -35,6 +38,8 @@ class Here:
     """The checkpoint that ``resume=`` was found to mean."""
     package: Path = Path(__file__).resolve().parents[1]
     """The launcher's own directory, absolute: a container has to have it."""
+    shared: Path | None = None
+    """Of a sweep: the directory of what its runs have in common, their own among it."""
 
 
 def build(config: Config, here: Here) -> Plan:
@@ -46,7 +51,7 @@ def build(config: Config, here: Here) -> Plan:
     resources = resources_of(config.cluster)
     run_dir = here.runs_dir / here.run_id
     container = _container(config.cluster, here, run_dir)
-    python = config.cluster.python or (here.python if container is None else "python3")
+    python = _python(config.cluster, here)
     slurm = config.cluster.scheduler is Scheduler.slurm
     name = config.name or f"{config.task.name}-{config.library.name}"
     return Plan(
@@ -61,7 +66,8 @@ def build(config: Config, here: Here) -> Plan:
         budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
         environment=layers(config, run_dir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
-        setup=tuple(_setup(config.cluster)),
+        scratch=config.cluster.scratch or "",
+        setup=tuple(_setup(config.cluster, here.workdir)),
         srun_args=tuple(config.cluster.srun_args),
         hosts=tuple(expand_hosts(config.cluster.hosts)),
         container=container,
@@ -86,7 +92,11 @@ def resources_of(cluster: Cluster) -> Resources:
 
 
 def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str, Any]:
-    """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides."""
+    """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides.
+
+    Raises:
+        UserError: a directive is to be dropped that does not exist.
+    """
     chosen = {
         "job-name": name,
         "nodes": resources.nodes,
@@ -102,6 +112,9 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
         **cluster.extra_directives,
     }
     absent = (None, False)
+    for key in cluster.skip_directives:
+        if key not in (known := {*chosen, "gres", "gpus-per-node"}):
+            raise UserError(f"cluster.skip_directives: no directive '{key}' would be written{nearest(key, known)}")
     return {key: value for key, value in chosen.items() if value not in absent and key not in cluster.skip_directives}
 
 
@@ -122,10 +135,31 @@ def _signal_lead(cluster: Cluster, resources: Resources) -> int:
     return cluster.signal_lead if resources.time_s is None else min(cluster.signal_lead, resources.time_s // 2)
 
 
-def _setup(cluster: Cluster) -> Iterator[str]:
+def _setup(cluster: Cluster, workdir: Path) -> Iterator[str]:
+    """Lines of the batch script; an environment that cannot be had ends the job, or it would train in another one."""
     if cluster.modules:
-        yield f"module load {' '.join(cluster.modules)}"
+        yield f"module load {shlex.join(cluster.modules)} || exit 1"
     yield from cluster.setup
+    if cluster.venv is not None:
+        yield f". {shlex.quote(str(_absolute(cluster.venv, workdir) / 'bin' / 'activate'))} || exit 1"
+    if cluster.conda is not None:
+        hook = 'eval "$("${CONDA_EXE:-conda}" shell.posix hook)"'  # the function conda is not there in a script
+        yield f"{hook} && conda activate {shlex.quote(os.path.expanduser(cluster.conda))} || exit 1"
+
+
+def _python(cluster: Cluster, here: Here) -> str:
+    """The ranks' interpreter. Which one a conda environment has, only the node finds out, by its PATH."""
+    if cluster.python is not None:
+        return cluster.python
+    if cluster.venv is not None:
+        return str(_absolute(cluster.venv, here.workdir) / "bin" / "python")
+    if cluster.container.runtime is not None:
+        return "python3"
+    return here.python if cluster.conda is None else "python"
+
+
+def _absolute(path: str, workdir: Path) -> Path:
+    return workdir / os.path.expanduser(path)
 
 
 def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
@@ -153,8 +187,9 @@ def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
 
 def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
     """The directory that the run starts in, its records, this package, and the checkpoint to start from."""
+    records = here.shared or run_dir
     yield Mount(str(here.workdir), str(here.workdir))
-    besides = {run_dir: False, here.package: True, **({Path(here.resume): True} if here.resume else {})}
+    besides = {records: False, here.package: True, **({Path(here.resume): True} if here.resume else {})}
     for path, read_only in besides.items():
         if not path.is_relative_to(here.workdir):
             yield Mount(str(path), str(path), read_only)
@@ -170,9 +205,9 @@ def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterato
     if task.module is not None:
         yield from (python, "-u", *runner, "-m", task.module)
     elif (task.path or "").endswith(".py"):
-        yield from (python, "-u", *runner, str(_script(task, workdir)))
+        yield from (python, "-u", *runner, str(_absolute(task.path or "", workdir)))
     else:  # no Python: its own command
-        yield str(_script(task, workdir))
+        yield str(_absolute(task.path or "", workdir))
     yield from words(task.args)
     yield from trl.options(config, run_dir)
 
@@ -181,10 +216,6 @@ def _tracker(config: Config, python: str, run_dir: Path) -> Iterator[str]:
     tracking = config.tracking
     if tracking.wandb.project is not None or tracking.mlflow.uri is not None:
         yield from (python, "-u", "-m", "launcher.train.tracker", str(run_dir))
-
-
-def _script(task: Task, workdir: Path) -> Path:
-    return workdir / os.path.expanduser(task.path or "")
 
 
 def _training(config: Config, workdir: Path) -> dict[str, Any]:
@@ -206,7 +237,7 @@ def _training(config: Config, workdir: Path) -> dict[str, Any]:
 
 
 def _accelerate(settings: Accelerate, workdir: Path) -> dict[str, Any]:
-    file = None if settings.config_file is None else str(workdir / os.path.expanduser(settings.config_file))
+    file = None if settings.config_file is None else str(_absolute(settings.config_file, workdir))
     return {**_plain(asdict(settings)), "config_file": file}
 
 

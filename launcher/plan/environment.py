@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from launcher.config.batch import batch_of
-from launcher.config.schema import Accelerate, AccelerateMode, Cluster, Config, Device, Workaround
+from launcher.config.schema import Accelerate, AccelerateMode, Config, Device, Workaround
 from launcher.plan.plan import Resources, Setting
 
 
@@ -21,7 +21,6 @@ def layers(config: Config, run_dir: Path, resources: Resources) -> tuple[Setting
         *_prepare(config),
         *_accelerate(config),
         *_workarounds(config.nccl),
-        *_interface(config.cluster),
         *_mapping(config.cluster.env, f"cluster {config.cluster.name}"),
     )
 
@@ -80,14 +79,9 @@ def _may_be_deepspeed(settings: Accelerate) -> bool:
 
 
 def _workarounds(chosen: Mapping[str, Workaround]) -> Iterator[Setting]:
-    for name, workaround in chosen.items():
-        for variable, value in workaround.env.items():
-            yield Setting(variable, value, f"nccl {name}", workaround.symptom)
-
-
-def _interface(cluster: Cluster) -> Iterator[Setting]:
-    """NCCL takes a name as a prefix (eth0 is eth01 too) unless `=` stands before it; gloo always takes it exactly."""
-    if cluster.network_interface is not None:
-        origin = f"cluster {cluster.name}"
-        yield Setting("NCCL_SOCKET_IFNAME", f"={cluster.network_interface}", origin, "network_interface, exact match")
-        yield Setting("GLOO_SOCKET_IFNAME", cluster.network_interface, origin, "network_interface, for gloo")
+    for name, entry in chosen.items():
+        origin, hosts = f"nccl {name}", entry.hosts or ""
+        for variable, value in entry.env.items():
+            yield Setting(variable, value, origin, entry.symptom, hosts)
+        for variable, file in entry.log_files.items():
+            yield Setting(variable, file, origin, entry.symptom, hosts, in_attempt=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,6 +21,24 @@ class Setting:
     origin: str
     """The layer that set it: ``launcher``, ``library rsl_rl``, ``nccl p2p_off``, ``cluster a100x2`` …"""
     reason: str = ""
+    hosts: str = ""
+    """A Slurm node list: set on these nodes only; empty for all."""
+    in_attempt: bool = False
+    """The value is the name of a file in the attempt's directory, in NCCL's notation: ``%h`` host, ``%p`` process."""
+
+    def value_in(self, attempt: str) -> str:
+        """The value as a rank gets it in an attempt, whose directory may hold ``%`` itself."""
+        return f"{attempt.replace('%', '%%')}/{self.value}" if self.in_attempt else self.value
+
+    def describe(self) -> str:
+        """The value, its origin and reason, for a person; a secret stays one."""
+        secret = any(mark in self.name.upper() for mark in _SECRET)
+        value = "********" if secret else shlex.quote(self.value_in("<attempt>"))
+        where = f", on {self.hosts} only" if self.hosts else ""
+        return f"{value}  ({self.origin}{where}{f': {self.reason}' if self.reason else ''})"
+
+
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,8 @@ class Plan:
     """Later settings win; what the node alone knows (rank, master, attempt) is added there."""
     directives: dict[str, Any] = field(default_factory=dict)
     """Options of sbatch, by name; empty without Slurm."""
+    scratch: str = ""
+    """Where each node makes a directory for the ranks, with ``$NAME`` of the node's environment; empty for none."""
     setup: tuple[str, ...] = ()
     """Lines of shell that the batch script runs before anything else."""
     srun_args: tuple[str, ...] = ()
@@ -111,9 +133,22 @@ class Plan:
     """The configuration that the ranks read: task, library, agent, seed, iterations."""
     version: int = VERSION
 
-    def values(self) -> dict[str, str]:
-        """The environment after all layers."""
-        return {setting.name: setting.value for setting in self.environment}
+    def values(self, attempt: str = "", names: Callable[[str], bool] = lambda hosts: False) -> dict[str, str]:
+        """The environment after all layers, in an attempt's directory, on a node that `names` finds in host lists."""
+        mine = (setting for setting in self.environment if not setting.hosts or names(setting.hosts))
+        return {setting.name: setting.value_in(attempt) for setting in mine}
+
+    def describe_environment(self) -> list[str]:
+        """One line per setting that counts after all layers: of each name the last for all nodes, and what overrides
+        it on some."""
+        counting: dict[tuple[str, str], Setting] = {}
+        for setting in self.environment:
+            dead = [key for key in counting if key[0] == setting.name and setting.hosts in ("", key[1])]
+            for key in dead:
+                del counting[key]
+            counting[setting.name, setting.hosts] = setting
+        width = max((len(name) for name, _ in counting), default=0)
+        return [f"{name:<{width}}  {setting.describe()}" for (name, _), setting in counting.items()]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"

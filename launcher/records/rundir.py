@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from launcher.errors import UserError
-from launcher.records.files import Record, read_json
+from launcher.records.files import read_json
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class RunDir:
         return self.path / "plan.json"
 
     @property
+    def allocation(self) -> Path:
+        """The plan of the allocation that this run shares with others of its sweep; absent where it has its own."""
+        return self.path / "allocation.json"
+
+    @property
     def submission(self) -> Path:
         """How the run was started: the job id, or the process on this machine."""
         return self.path / "submission.json"
@@ -137,18 +142,19 @@ class RunDir:
             except FileExistsError:
                 continue
 
-    def submitted(self) -> Record:
-        """The record of the submission; empty while there is none."""
-        return read_json(self.submission) or {}
-
 
 def new_run_id(task: str, library: str, now: datetime) -> str:
     """``20261129-181502-cartpole-rsl_rl-3fa9``: sorts by time, is told apart from others of the same second."""
     return f"{now:%Y%m%d-%H%M%S}-{task}-{library}-{secrets.token_hex(2)}"
 
 
-def create(runs_dir: Path, run_id: str) -> RunDir:
-    """Make the directory of a new run, readable by its owner only, with its secret and this package in it.
+def create(runs_dir: Path, run_id: str, code: Path | None = None) -> RunDir:
+    """Make the directory of a new run, readable by its owner only, with its secret and the nodes' code.
+
+    Args:
+        runs_dir: where it is made.
+        run_id: its name.
+        code: a directory with this package that several runs share; None gives the run its own.
 
     Raises:
         UserError: `runs_dir` cannot be written.
@@ -157,7 +163,7 @@ def create(runs_dir: Path, run_id: str) -> RunDir:
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
         run.path.mkdir(mode=0o700)
-        _fill(run)
+        _fill(run, code)
     except OSError as error:
         raise UserError(
             f"cannot write runs_dir '{runs_dir}': {error.strerror}; choose another with runs_dir=DIR"
@@ -165,12 +171,21 @@ def create(runs_dir: Path, run_id: str) -> RunDir:
     return run
 
 
-def _fill(run: RunDir) -> None:
-    for directory in (run.code, run.checkpoints, run.slurm):
+def _fill(run: RunDir, code: Path | None) -> None:
+    for directory in (run.checkpoints, run.slurm):
         directory.mkdir()
-    (run.code / "launcher").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
+    if code is None:
+        fill_code(run.code)
+    else:
+        run.code.symlink_to(os.path.relpath(code, run.path), target_is_directory=True)
     with open(os.open(run.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32))
+
+
+def fill_code(code: Path) -> None:
+    """Make a directory from which the nodes and the ranks import this package."""
+    code.mkdir()
+    (code / "launcher").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
 
 
 def all_runs(runs_dir: Path) -> list[RunDir]:
@@ -186,15 +201,23 @@ def find(runs_dir: Path, text: str) -> RunDir:
     """
     if (Path(text) / "plan.json").is_file():
         return RunDir(Path(text).resolve())
-    matches = list(_matches(runs_dir, text))
+    matches = list(_matches(all_runs(runs_dir), text)) or list(_matches(_runs_of_sweeps(runs_dir), text))
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise UserError(f"'{text}' could be {', '.join(run.run_id for run in matches)}: write more of the run's id")
+        some = ", ".join(run.run_id for run in matches[:8])
+        raise UserError(f"'{text}' could be {some}{' …' if len(matches) > 8 else ''}: write more of the run's id")
     raise UserError(f"there is no run '{text}' in '{runs_dir}'; `python -m launcher status` lists them")
 
 
-def _matches(runs_dir: Path, text: str) -> Iterator[RunDir]:
-    runs = all_runs(runs_dir)
-    exact = [run for run in runs if text in (run.run_id, str(run.submitted().get("job_id")))]
+def _runs_of_sweeps(runs_dir: Path) -> list[RunDir]:
+    return [RunDir(path.parent) for path in sorted(runs_dir.glob("*/*/plan.json"))]
+
+
+def _matches(runs: list[RunDir], text: str) -> Iterator[RunDir]:
+    exact = [run for run in runs if text in (run.run_id, _job_id(run))]
     yield from exact or (run for run in runs if text and run.run_id.startswith(text))
+
+
+def _job_id(run: RunDir) -> str:
+    return str((read_json(run.submission) or {}).get("job_id"))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.records.files import last_json_line, read_json
-from launcher.records.result import read_result
+from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
+from launcher.records.submission import submitted
 from launcher.slurm.queue import Job
 
 PENDING, RUNNING, LOST, UNKNOWN = "pending", "running", "lost", "unknown"
@@ -42,7 +43,7 @@ class Status:
 
 def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
     """The status of a run; `jobs` is what Slurm knows, by job id, or None where it cannot be asked."""
-    submission, plan = run.submitted(), read_json(run.plan) or {}
+    submission, plan = submitted(run), read_json(run.plan) or {}
     state, detail = _state(run, submission, jobs)
     metrics = last_json_line(run.metrics) or {}
     job = (jobs or {}).get(str(submission.get("job_id")))
@@ -62,11 +63,14 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
 
 
 def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] | None) -> tuple[str, str]:
-    """A verdict counts only once the job is no longer queued: a requeued run has not ended."""
+    """Until the job has ended Slurm may requeue it: of the verdicts only that on a completed run is the last one."""
     job = (jobs or {}).get(str(submission.get("job_id")))
     result = read_result(run.result)
     if job is not None and job.queued:
         return PENDING, job.reason
+    completed = result is not None and result.outcome == COMPLETED
+    if job is not None and not job.ended and not completed:
+        return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
     if result is not None:
         return result.outcome, result.cause
     if submission.get("scheduler") in ("local", "none"):
@@ -75,8 +79,8 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
         return UNKNOWN, "not submitted"
     if jobs is None:
         return UNKNOWN, "Slurm cannot be asked"
-    if job is not None and not job.ended:
-        return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
+    if job is not None and job.state == "CANCELLED" and not run.attempts():
+        return STOPPED, "cancelled before it started"
     return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
 
 
@@ -86,16 +90,19 @@ def _state_of_agent(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, st
         return PENDING, f"nobody has started it on {submission['hosts'][0]}"
     if submission["host"] != os.uname().nodename:
         return UNKNOWN, f"started on {submission['host']}: ask there"
-    return (RUNNING, "") if agent_alive(run, int(submission["pid"])) else (LOST, "its agent died")
+    pid = int(submission["pid"])
+    if "queue" in submission:
+        return (PENDING, "waits for its turn") if agent_alive(submission["queue"], pid) else (UNKNOWN, "not started")
+    return (RUNNING, "") if agent_alive(str(run.path), pid) else (LOST, "its agent died")
 
 
-def agent_alive(run: RunDir, pid: int) -> bool:
-    """True when the process is this run's agent, and not a later one with the same number."""
+def agent_alive(records: str, pid: int) -> bool:
+    """True when the process is the agent of this run or batch, and not a later one with the same number."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"launcher.node" in words and str(run.path).encode() in words
+    return b"launcher.node" in words and records.encode() in words
 
 
 def _nodes(run: RunDir) -> str:

@@ -65,3 +65,9 @@ def outside_of_jobs(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name in _CLUSTER_WIDE or not _JOB_BOUND.fullmatch(name) or (name.startswith(gpus) and not inside)
     }
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The entries of CUDA_VISIBLE_DEVICES: indices, or uuids of GPUs and MIG instances; never numbers for sure."""
+    entries = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return [entry for entry in entries if entry not in ("", "-1", "NoDevFiles")]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from launcher.errors import SchedulerError
+from launcher.slurm import probe
 from launcher.slurm.directives import Value, as_arguments
+from launcher.slurm.inventory import Node, Partition, parse_config, parse_nodes, parse_partitions
 from launcher.slurm.partitions import FORMAT, parse_sinfo, why_never
-from launcher.slurm.queue import Job, parse_sacct, parse_squeue
+from launcher.slurm.queue import Job, parse_limits, parse_sacct, parse_scripts, parse_squeue
 
 _TIMEOUT_S = 60
 
@@ -31,11 +38,16 @@ def jobs(job_ids: Sequence[str]) -> dict[str, Job]:
     """
     if not job_ids:
         return {}
-    found = _from_queue(job_ids)
-    forgotten = [job_id for job_id in job_ids if job_id not in found]
+    found = _from_queue(_whole(job_ids))
+    forgotten = _whole([job_id for job_id in job_ids if job_id not in found])
     if forgotten:
-        found |= _from_accounting(forgotten)
+        found = _from_accounting(forgotten) | found
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
+
+
+def _whole(job_ids: Sequence[str]) -> list[str]:
+    """An array is asked for as a whole: a thousand ids are no command line."""
+    return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
 def cancel(job_id: str) -> None:
@@ -63,6 +75,58 @@ def test_only(directives: Mapping[str, Value]) -> str:
     return re.sub(r"^Job \d+ to start", "could start", said)  # the id is of no job
 
 
+def my_scripts() -> dict[str, str]:
+    """The paths of this user's batch scripts, by job id (an array's own id), as far as the queue remembers.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return parse_scripts(_run(["squeue", "--me", "--noheader", "--states=all", "--format=%F|%o"]))
+
+
+def array_limit() -> int:
+    """How many indices an array may have: MaxArraySize is the first index that is refused.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return int(parse_config(_run(["scontrol", "show", "config"])).get("MaxArraySize", "1001"))
+
+
+def submit_limit() -> int | None:
+    """How many jobs this user may have in the queue (MaxSubmitJobs); None without a limit, or where nobody tells."""
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={getpass.getuser()}"]
+    try:
+        return parse_limits(_run([*command, "format=MaxSubmitJobs"]))
+    except SchedulerError:
+        return None  # a cluster without accounting has no such limit
+
+
+def inventory() -> tuple[list[Partition], list[Node], dict[str, str]]:
+    """Partitions, nodes and configuration of the cluster.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return (
+        parse_partitions(_run(["scontrol", "--oneliner", "show", "partition"])),
+        parse_nodes(_run(["scontrol", "--oneliner", "show", "node"])),
+        parse_config(_run(["scontrol", "show", "config"])),
+    )
+
+
+def ask_node(partition: str, *, gpu: bool) -> dict[str, Any]:
+    """What `launcher.slurm.probe` finds on some node: a job of at most a minute, which starts soon or not at all.
+
+    Raises:
+        SchedulerError: Slurm refused, or has no free node.
+    """
+    limits = [f"--partition={partition}", "--nodes=1", "--ntasks=1", "--time=1", f"--immediate={_TIMEOUT_S}"]
+    request = ["--gres=gpu:1"] if gpu else []  # many partitions with GPUs refuse jobs without
+    program = [sys.executable, "-I", str(Path(probe.__file__).resolve())]  # -I: or our queue.py would hide Python's
+    return json.loads(_run(["srun", "--quiet", *limits, *request, *program], 3 * _TIMEOUT_S))
+
+
 def _from_queue(job_ids: Sequence[str]) -> dict[str, Job]:
     command = ["squeue", "--noheader", "--states=all", "--array", "--format=%i|%T|%r|%N"]
     done = _call([*command, f"--jobs={','.join(job_ids)}"])
@@ -79,8 +143,8 @@ def _from_accounting(job_ids: Sequence[str]) -> dict[str, Job]:
         return {}  # a cluster without accounting: the run's own records have to do
 
 
-def _run(command: Sequence[str]) -> str:
-    done = _call(command)
+def _run(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> str:
+    done = _call(command, timeout_s)
     if done.returncode != 0:
         raise SchedulerError(f"{command[0]} failed: {_last_words(done)}")
     return done.stdout
@@ -90,14 +154,14 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
 
 
-def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _call(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S, env=environment, check=False,
+            timeout=timeout_s, env=environment, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise SchedulerError(f"there is no {command[0]} on this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise SchedulerError(f"{command[0]} did not answer within {_TIMEOUT_S} s") from error
+        raise SchedulerError(f"{command[0]} did not answer within {timeout_s} s") from error

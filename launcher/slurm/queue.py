@@ -1,4 +1,4 @@
-"""What squeue and sacct print, as data."""
+"""What squeue, sacct and sacctmgr print, as data."""
 
 from __future__ import annotations
 
@@ -49,3 +49,15 @@ def parse_sacct(text: str) -> dict[str, Job]:
         job_id: Job((state.split() or ["UNKNOWN"])[0], "", "" if nodes == "None assigned" else nodes)
         for job_id, state, nodes in rows
     }
+
+
+def parse_scripts(text: str) -> dict[str, str]:
+    """Batch scripts by job id, from ``squeue --format=%F|%o``; a path may hold the separator."""
+    rows = (line.strip().partition("|") for line in text.splitlines())
+    return {job_id: script for job_id, separator, script in rows if separator}
+
+
+def parse_limits(text: str) -> int | None:
+    """The smallest number among lines of ``sacctmgr --parsable2``; associations without a limit have empty lines."""
+    numbers = [int(word) for word in text.split() if word.isdigit()]
+    return min(numbers, default=None)

@@ -37,19 +37,20 @@ def require_packages(config: Config) -> None:
             package.
     """
     missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
-    elsewhere = config.cluster.python is not None or config.cluster.container.runtime is not None
-    if missing and not elsewhere:
+    cluster = config.cluster
+    elsewhere = cluster.python or cluster.conda or cluster.venv or cluster.container.runtime
+    if missing and elsewhere is None:
         name = config.library.name
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
 
-def write_run(plan: Plan, composed: Composed) -> RunDir:
-    """Make the run's directory and write down what was meant.
+def write_run(plan: Plan, composed: Composed, code: Path | None = None) -> RunDir:
+    """Make the run's directory and write down what was meant; `code` is the nodes' launcher, if others share it.
 
     Raises:
         UserError: the directory cannot be written.
     """
-    run = rundir.create(Path(plan.run_dir).parent, plan.run_id)
+    run = rundir.create(Path(plan.run_dir).parent, plan.run_id, code)
     write_atomic(run.config, composed.yaml)
     write_atomic(run.plan, plan.to_json())
     return run

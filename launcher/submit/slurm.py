@@ -6,15 +6,14 @@ import contextlib
 import io
 import os
 import shlex
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
-from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
+from launcher.records.submission import record_job
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.commands import missing_command
 from launcher.submit.batch_job import BatchJob, batch_job, require_carriable
@@ -45,7 +44,7 @@ def submit(plan: Plan, run: RunDir) -> str:
         SchedulerError: Slurm refused, or cannot be reached.
     """
     job_id = sbatch(batch_job(plan), run.slurm)
-    write_json(run.submission, {"scheduler": "slurm", "job_id": job_id, "time": time.time()})
+    record_job(run.slurm, run.submission, job_id)
     return job_id
 
 

@@ -1,0 +1,54 @@
+"""``logs``: what the ranks of a run printed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from launcher.cli.parser import RUN_HELP, parse, parser_of
+from launcher.cli.statuses import statuses_of
+from launcher.cli.watch import LogReader
+from launcher.records import rundir
+from launcher.records.files import tail
+from launcher.records.rundir import RunDir
+
+_POLL_S = 0.3
+_ASK_SLURM_S = 2.0
+
+
+def logs(argv: Sequence[str]) -> int:
+    """``logs RUN [--rank R] [-f]``: what a rank printed."""
+    parser = parser_of("logs", "What a rank of a run printed, over all its attempts.")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="the global rank (default: 0)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    options, runs_dir = parse(parser, argv)
+    run = rundir.find(runs_dir, options.run)
+    reader = LogReader(run, options.rank)
+    printed = _print(reader)
+    while options.follow and statuses_of([run])[0].active:
+        until = time.monotonic() + _ASK_SLURM_S
+        while time.monotonic() < until:
+            time.sleep(_POLL_S)
+            printed |= _print(reader)
+    printed |= _print(reader)
+    if not printed:
+        _explain_silence(run, options.rank)
+    return 0
+
+
+def _print(reader: LogReader) -> bool:
+    text = reader.read()
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return bool(text)
+
+
+def _explain_silence(run: RunDir, rank: int) -> None:
+    """Why there is nothing to show, and what the agents printed, which may say more."""
+    one = statuses_of([run])[0]
+    print(f"rank {rank} of {run.run_id} has printed nothing ({one.state}{f': {one.detail}' if one.detail else ''})",
+          file=sys.stderr)  # fmt: skip
+    for path in [run.agent_log, *sorted(run.slurm.glob("*.out"))]:
+        sys.stderr.write(tail(path, 4096).decode(errors="replace"))

@@ -1,0 +1,113 @@
+"""``status``: what runs, how far it is, how it ended."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from launcher.cli.parser import RUN_HELP, parse, parser_of
+from launcher.cli.statuses import statuses_of
+from launcher.cli.table import table
+from launcher.records import rundir, sweepdir
+from launcher.records.result import COMPLETED, FAILED, STOPPED
+from launcher.records.rundir import RunDir
+from launcher.records.status import LOST, PENDING, RUNNING, UNKNOWN, Status
+from launcher.records.sweepdir import SweepDir
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a run, or a sweep as a whole."""
+
+    status: Status
+    overrides: str = ""
+    """What tells a run of a sweep from the others."""
+
+
+def status(argv: Sequence[str]) -> int:
+    """``status [RUN|SWEEP ...] [--json]``: a table of runs, of a sweep's runs, or of all there is."""
+    parser = parser_of("status", "What runs, how far it is, how it ended.")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help=f"{RUN_HELP}; or a sweep's, for a table of its runs")
+    parser.add_argument("--json", action="store_true", help="for programs: a list of objects")
+    options, runs_dir = parse(parser, argv)
+    rows = list(_chosen(options.runs, runs_dir) if options.runs else _all(runs_dir))
+    if options.json:
+        print(json.dumps([asdict(row.status) | {"overrides": row.overrides} for row in rows], indent=2))
+    elif rows:
+        print(table(_HEADINGS, [_cells(row) for row in rows]))
+    else:
+        print(f"no runs in '{runs_dir}'")
+    return 0
+
+
+def _chosen(texts: Sequence[str], runs_dir: Path) -> Iterator[Row]:
+    for text in texts:
+        sweep = sweepdir.find(runs_dir, text)
+        if sweep is None:
+            yield from map(Row, statuses_of([rundir.find(runs_dir, text)]))
+        else:
+            yield from rows_of(sweep)
+
+
+def _all(runs_dir: Path) -> Iterator[Row]:
+    """Runs, and sweeps in one line each, the oldest first."""
+    runs = statuses_of(rundir.all_runs(runs_dir))
+    sweeps = [summary(sweep, [row.status for row in rows_of(sweep)]) for sweep in sweepdir.all_sweeps(runs_dir)]
+    yield from map(Row, sorted([*runs, *sweeps], key=lambda one: one.run_id))
+
+
+def rows_of(sweep: SweepDir) -> list[Row]:
+    """The runs of a sweep, in its order, with the overrides that not all of them have."""
+    overrides = sweep.overrides()
+    common = set[str].intersection(*map(set, overrides.values())) if len(overrides) > 1 else set[str]()
+    statuses = statuses_of([RunDir(path) for path in sweep.run_paths()])
+    return [
+        Row(one, " ".join(word for word in words if word not in common))
+        for one, words in zip(statuses, overrides.values())
+    ]
+
+
+_WORST_FIRST = (RUNNING, PENDING, UNKNOWN, LOST, FAILED, STOPPED, COMPLETED)
+
+
+def summary(sweep: SweepDir, statuses: Sequence[Status]) -> Status:
+    """A sweep as one line: running while one of its runs is, failed when one has, completed when all have."""
+    counts = Counter(one.state for one in statuses)
+    state = next((state for state in _WORST_FIRST if counts[state]), UNKNOWN)
+    jobs = [str(batch.submitted().get("job_id") or batch.submitted().get("host")) for batch in sweep.batches()]
+    return Status(
+        run_id=sweep.sweep_id,
+        run_dir=str(sweep.path),
+        state=state,
+        detail=f"{len(statuses)} runs: " + ", ".join(f"{counts[one]} {one}" for one in _WORST_FIRST if counts[one]),
+        where=",".join(dict.fromkeys(jobs)),
+        nodes="",
+        iteration=None,
+        max_iterations=None,
+        return_mean=None,
+        fps=None,
+        attempts=0,
+    )
+
+
+_HEADINGS = ("RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "FRAMES/S", "JOB", "NODES", "TRY")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    one = row.status
+    progress = "" if one.iteration is None else f"{one.iteration}/{one.max_iterations}"
+    return (
+        one.run_id,
+        row.overrides,
+        one.state,
+        one.detail,
+        progress,
+        "" if one.return_mean is None else f"{one.return_mean:.1f}",
+        "" if one.fps is None else f"{one.fps:,.0f}",
+        one.where,
+        one.nodes,
+        str(one.attempts or ""),
+    )

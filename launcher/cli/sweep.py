@@ -1,0 +1,154 @@
+"""``-m``: many runs from one command."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from launcher.cli.arguments import Arguments
+from launcher.cli.show_plan import describe
+from launcher.cli.start import as_typed
+from launcher.cli.sweep_watch import follow_batch, follow_jobs
+from launcher.cli.table import table
+from launcher.config.compose import compose
+from launcher.config.many import Composer
+from launcher.config.multirun import multirun, wants_objectives
+from launcher.errors import LauncherError, SchedulerError
+from launcher.records import sweepdir
+from launcher.records.result import COMPLETED, STOPPED, Result, read_result
+from launcher.records.rundir import RunDir
+from launcher.records.sweepdir import SweepDir
+from launcher.submit.arrays import Member
+from launcher.submit.devices import gpus_here
+from launcher.submit.local import Foreground
+from launcher.submit.sweep import SweepRun, prepare, require, slots_here, submit, write
+
+
+def sweep(arguments: Arguments) -> int:
+    """Compose a sweep and start its runs; returns the command's exit code."""
+    sweeping = Sweeping(arguments)
+    multirun(arguments.overrides, arguments.config_dirs, str(sweeping.directory.path), sweeping.launch)
+    return sweeping.code
+
+
+class RunFailed(LauncherError):
+    """What a sweeper gets in place of the objective of a run that has none."""
+
+
+class Sweeping:
+    """A sweep in the making: it grows by the runs that Hydra's sweeper asks for."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._composer = Composer(arguments.config_dirs)
+        self._for_sweeper = wants_objectives(arguments.overrides)
+        self.directory = SweepDir(_runs_dir(arguments) / sweepdir.new_sweep_id(datetime.now()))
+        self.code = 0
+        """Of the command, as far as it is known."""
+
+    def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[Any]:
+        """Start the runs with these overrides; returns their objectives, which are None unless it waits for them."""
+        runs = prepare(self.directory, first, jobs, self._composer)
+        config = runs[0].composed.config
+        if config.dry_run:
+            print(_preview(runs))
+            return [0.0] * len(runs)
+        require(runs)
+        if not self.directory.path.exists():
+            sweepdir.create(self.directory.path.parent, self.directory.sweep_id)
+        write(self.directory, runs)
+        self.code = hand_over(self.directory, [run.member for run in runs], config.wait or self._for_sweeper)
+        return [_objective(run, config.sweep.metric) if self._for_sweeper else None for run in runs]
+
+
+def hand_over(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
+    """Start the runs here or on Slurm, and follow them if that is wanted; returns the command's exit code."""
+    runs = [RunDir(Path(member.plan.run_dir)) for member in members]
+    if members[0].plan.scheduler == "local":
+        _run_here(sweep, members, runs)
+    else:
+        _submit(sweep, members)
+        if not wait:
+            for label, verb in (("state", "status"), ("stop", "cancel"), ("again", "resume --failed")):
+                print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}")
+            return 0
+        follow_jobs(runs, f"python -m launcher cancel {as_typed(sweep.path)}")
+    return _conclude(sweep, runs)
+
+
+def _run_here(sweep: SweepDir, members: Sequence[Member], runs: Sequence[RunDir]) -> None:
+    plan = members[0].plan
+    gpus = [] if plan.training["device"] == "cpu" else gpus_here()
+    slots = slots_here(plan, gpus, sweep.read()["sweep"]["parallel"])
+    batch = sweep.new_batch([[run.run_id for run in runs]], slots)
+    what = f"{_count(runs)}, {slots} at a time on this machine"
+    print(f"sweep {sweep.sweep_id}: {what} · {sweep.path}", flush=True)
+    follow_batch(Foreground.batch(sweep, batch, gpus), runs)
+
+
+def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
+    jobs: dict[str, int] = {}
+    try:
+        for array, job_id in submit(sweep, members):
+            jobs[job_id] = array.runs
+    except SchedulerError as error:
+        later = f"submit the others later with: python -m launcher resume {as_typed(sweep.path)}"
+        raise SchedulerError(f"{error} · {sum(jobs.values())} of {_count(members)} are submitted; {later}") from error
+    arrays = f"array{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}"
+    print(f"submitted {_count(members)} as {arrays}: sweep {sweep.sweep_id} · {sweep.path}", flush=True)
+
+
+def _conclude(sweep: SweepDir, runs: Sequence[RunDir]) -> int:
+    """Say how the runs have ended; returns the exit code that says the same."""
+    results = [read_result(run.result) for run in runs]
+    outcomes = Counter("not ended" if result is None else result.outcome for result in results)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    print(f"sweep {sweep.sweep_id}: {counts} · {sweep.path}")
+    for line in _best(sweep, runs, results):
+        print(f"  {line}")
+    print(f"  table   python -m launcher status {as_typed(sweep.path)}", flush=True)
+    if outcomes[STOPPED]:
+        return 130
+    return 0 if outcomes[COMPLETED] == len(runs) else 1
+
+
+def _best(sweep: SweepDir, runs: Sequence[RunDir], results: Sequence[Result | None]) -> list[str]:
+    """The run that has reached the most, where more than one has reached anything."""
+    metric, overrides = sweep.read()["sweep"]["metric"], sweep.overrides()
+    found = [result.metrics.get(metric) if result else None for result in results]
+    reached = [(value, run.run_id) for value, run in zip(found, runs) if isinstance(value, (int, float))]
+    if len(reached) < 2:
+        return []
+    value, run_id = max(reached)
+    return [f"highest {metric} {value:.4g}: {shlex.join(overrides[run_id])} ({run_id})"]
+
+
+def _objective(run: SweepRun, metric: str) -> float | Exception:
+    """What the sweeper learns of a run that has ended."""
+    result = read_result(RunDir(Path(run.plan.run_dir)).result)
+    if result is None:
+        return RunFailed(f"run {run.plan.run_id} left no verdict")
+    value = result.metrics.get(metric)
+    if result.outcome != COMPLETED:
+        return RunFailed(f"run {run.plan.run_id} {result.line()}")
+    return float(value) if isinstance(value, (int, float)) else RunFailed(f"run {run.plan.run_id} has no '{metric}'")
+
+
+def _preview(runs: Sequence[SweepRun]) -> str:
+    """What a dry run of a sweep shows: every run, and the first one's plan."""
+    rows = [(run.plan.run_id.rpartition("-")[2], shlex.join(run.overrides)) for run in runs]
+    listing = table(("RUN", "OVERRIDES"), rows)
+    return f"{_count(runs)}\n{listing}\n\nthe first of them\n\n{describe(runs[0].member.allocation)}"
+
+
+def _count(runs: Sequence[Any]) -> str:
+    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
+
+
+def _runs_dir(arguments: Arguments) -> Path:
+    """Known before the first run is composed: the sweep's directory is part of what Hydra's sweepers are told."""
+    words = [word for word in arguments.overrides if word.startswith("runs_dir=")]
+    return Path(compose(words, arguments.config_dirs).config.runs_dir).expanduser().absolute()

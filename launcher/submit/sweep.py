@@ -1,0 +1,148 @@
+"""A sweep: many runs, composed at once, written down, and handed over as few arrays as Slurm allows."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.config.compose import Composed
+from launcher.config.many import Composer
+from launcher.config.schema import Config
+from launcher.config.validate import validate
+from launcher.errors import SchedulerError, UserError
+from launcher.plan.build import Here, build
+from launcher.plan.plan import Plan
+from launcher.records.files import write_atomic, write_json
+from launcher.records.rundir import RunDir
+from launcher.records.submission import record_job
+from launcher.records.sweepdir import Batch, SweepDir
+from launcher.slurm import commands
+from launcher.submit.arrays import Array, Member, arrays, directives, packed
+from launcher.submit.batch_job import BatchJob, agent_command, agents_python, batch_job, pattern, step_args
+from launcher.submit.prepare import find_checkpoint, require_packages, write_run
+from launcher.submit.slurm import require_slurm, sbatch
+
+_WRITERS = 16
+"""Threads that write run directories: each file waits for its disk, and the disk takes many at once."""
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """A run of a sweep before it is written."""
+
+    overrides: tuple[str, ...]
+    composed: Composed
+    member: Member
+
+    @property
+    def plan(self) -> Plan:
+        return self.member.plan
+
+
+def prepare(sweep: SweepDir, first: int, jobs: Sequence[Sequence[str]], composer: Composer) -> list[SweepRun]:
+    """Compose, check and plan the runs numbered from `first`. Writes nothing.
+
+    Raises:
+        UserError: the first run that makes no sense.
+    """
+    return [
+        _prepare(sweep, first + number, words, composed)
+        for number, (words, composed) in enumerate(zip(jobs, composer.each(jobs)))
+    ]
+
+
+def _prepare(sweep: SweepDir, number: int, words: Sequence[str], composed: Composed) -> SweepRun:
+    config = composed.config
+    validate(config)
+    resume = "" if config.resume is None else str(find_checkpoint(config, sweep.path.parent))
+    here = Here(sweep.run_path(number).name, sweep.path, Path.cwd(), sys.executable, resume, shared=sweep.path)
+    return SweepRun(tuple(words), composed, _member(config, here))
+
+
+def _member(config: Config, here: Here) -> Member:
+    if config.sweep.pack == 1:
+        plan = build(config, here)
+        return Member(plan, plan)
+    one, allocation = packed(config, config.sweep.pack)
+    return Member(build(one, here), build(allocation, here))
+
+
+def require(runs: Sequence[SweepRun]) -> None:
+    """Fail where a run could not start, before anything is written.
+
+    Raises:
+        UserError, SchedulerError: a library or Slurm is missing; the runs are for different schedulers.
+    """
+    schedulers = {run.plan.scheduler for run in runs}
+    if len(schedulers) > 1:
+        raise UserError("a sweep runs either here or on Slurm: its runs name clusters of both kinds")
+    for run in {run.composed.config.library.name: run for run in runs}.values():
+        require_packages(run.composed.config)
+    if schedulers == {"slurm"}:
+        require_slurm(runs[0].plan)
+
+
+def write(sweep: SweepDir, runs: Sequence[SweepRun]) -> None:
+    """Add the runs to the sweep's records. The record that names them comes last: it names nothing unfinished."""
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        list(pool.map(lambda run: _write(run, sweep.code), runs))
+    named = {**sweep.overrides(), **{run.plan.run_id: list(run.overrides) for run in runs}}
+    settings = dataclasses.asdict(runs[0].composed.config.sweep)
+    write_json(sweep.record, {"time": time.time(), "directory": str(Path.cwd()), "sweep": settings, "runs": named})
+
+
+def _write(run: SweepRun, code: Path) -> None:
+    directory = write_run(run.plan, run.composed, code)
+    if run.member.allocation is not run.plan:
+        write_atomic(directory.allocation, run.member.allocation.to_json())
+
+
+def stored_member(run: RunDir) -> Member:
+    """A run of a sweep as :func:`write` left it."""
+    plan = Plan.from_json(run.plan.read_text())
+    return Member(plan, Plan.from_json(run.allocation.read_text()) if run.allocation.exists() else plan)
+
+
+def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, str]]:
+    """Hand the runs to Slurm; yields each array with its job id as it is taken.
+
+    Raises:
+        SchedulerError: Slurm refused an array; those before it are queued, and the rest can be submitted later.
+    """
+    settings = sweep.read()["sweep"]
+    most = min(commands.array_limit(), commands.submit_limit() or sys.maxsize)
+    job_id = None
+    for array in arrays(members, settings["pack"], most):
+        batch = sweep.new_batch(array.task_ids(), array.slots)
+        job = _array_job(sweep, batch, array, settings["parallel"], job_id)
+        try:
+            job_id = sbatch(job, batch.path)
+        except SchedulerError:
+            batch.forget()
+            raise
+        record_job(batch.path, batch.submission, job_id)
+        yield array, job_id
+
+
+def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None, after: str | None) -> BatchJob:
+    plan = array.allocation
+    return dataclasses.replace(
+        batch_job(plan),
+        directives={**directives(array, parallel, after), "output": pattern(batch.path, "%A_%a_batch.out")},
+        code=sweep.code,
+        srun_args=(f"--output={pattern(batch.path, '%A_%a_%t_log.out')}", *step_args(plan)),
+        agent=tuple(agent_command(batch.tasks, agents_python(plan))),
+    )
+
+
+def slots_here(plan: Plan, gpus: Sequence[str], parallel: int | None) -> int:
+    """How many runs this machine takes at a time: one per device, or per core, for each of their ranks."""
+    devices = len(gpus) or len(os.sched_getaffinity(0))
+    slots = max(1, devices // plan.resources.nproc_per_node)
+    return slots if parallel is None else min(slots, parallel)
