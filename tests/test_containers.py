@@ -19,6 +19,8 @@ from tests.test_container_commands import CHARLIECLOUD, PYXIS, plan_of
 from tests.test_local import STOPPABLE, wait_until
 from tests.test_slurm import SCRIPT, in_cluster, job_of, launch_on
 
+pytestmark = pytest.mark.timeout(900)  # on a busy machine the image alone takes minutes
+
 STAYS = """\
 #!/bin/sh
 # As Apptainer does where it mounts an image itself: it stays as the parent of what runs inside.

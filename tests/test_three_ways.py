@@ -28,7 +28,8 @@ print("SEEN " + json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
 """
 NASTY = ("--x", "a b", "it's", "$(hi) `x`", "é,%=", "", "-1")
 BY_NATURE = re.compile(
-    r"SLURM\w*|LAUNCHER_JOB_ID|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL"  # of a job and its GPUs
+    r"SLURM\w*|LAUNCHER_JOB_ID"  # of a job
+    r"|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL"  # of its GPUs
     r"|SRUN_\w+|ENVIRONMENT|TMPDIR|HOSTNAME"  # Slurm sets them for a task
     r"|SUBMITIT_EXECUTOR"  # submitit says that it was there
     r"|MASTER_PORT"  # a free one
