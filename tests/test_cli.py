@@ -128,6 +128,19 @@ def test_a_rendered_script_is_valid_shell_and_starts_the_agent(launch: Launch, w
         assert line in text
 
 
+def test_the_configuration_of_a_run_is_a_configuration(launch: Launch, workdir: Path) -> None:
+    assert launch("render", "cluster=a100x2", "seed=7", "nccl=[p2p_off]", "-o", "x.sbatch").returncode == 0
+    again = ("plan", "--json", "--config-dir", str(only_run(workdir)), "--config-name", "config")
+    plan = json.loads(launch(*again).stdout)
+    assert (plan["training"]["seed"], plan["resources"]["nproc_per_node"]) == (7, 2)
+    assert "nccl p2p_off" in [setting["origin"] for setting in plan["environment"]]
+    assert json.loads(launch(*again, "seed=8").stdout)["training"]["seed"] == 8
+    for name, answer in (("nix", "there is no nix.yaml in"), ("part", "is no whole configuration")):
+        (only_run(workdir) / "part.yaml").write_text("seed: 3\n")
+        done = launch(*again[:-1], name)
+        assert (done.returncode, answer in done.stderr) == (2, True)
+
+
 def test_a_run_can_be_composed_from_any_directory_with_a_users_own_profiles(launch: Launch, workdir: Path) -> None:
     (workdir / "conf" / "cluster").mkdir(parents=True)
     (workdir / "conf" / "cluster" / "lab.yaml").write_text("name: lab\nscheduler: slurm\npartition: gpu long\n")
@@ -175,7 +188,8 @@ def test_an_installed_wheel_works_without_the_clone(workdir: Path) -> None:
         installed = environment(PYTHONPATH=str(workdir / "installed"))
         done = subprocess.run(command, cwd=workdir, env=installed, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-    assert str(workdir / "installed" / "launcher") == os.readlink(only_run(workdir) / "code" / "launcher")
+    agent = only_run(workdir) / "code" / "launcher" / "node" / "agent.py"
+    assert agent.read_text() == (workdir / "installed" / "launcher" / "node" / "agent.py").read_text()
 
 
 def in_terminal(command: list[str], workdir: Path) -> tuple[int, int]:

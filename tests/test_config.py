@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import builtin_config_dir, compose, group_options, quote
+from launcher.config.compose import builtin_config_dir, compose, group_options
 from launcher.config.hosts import expand_hosts
+from launcher.config.literals import quote
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
@@ -75,7 +76,7 @@ def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(
         ("cluster.hosts=gpu[2-1]", "the range '2-1' falls"),
         ("cluster.hosts=a,b,a", "names a twice"),
         ("cluster.hosts=['a b']", "is not a host"),
-        ('name="a\nb"', "control character"),
+        ('cluster.partition="a\nb"', "control character"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.compose import quote
+from launcher.config.literals import quote
 from launcher.plan import container
 from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from launcher.config.compose import compose, quote
+from launcher.config.compose import compose
+from launcher.config.literals import quote
 from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build

@@ -147,7 +147,7 @@ assert Path.cwd() == Path(os.environ["PWD"]), (Path.cwd(), os.environ["PWD"])
 def test_environment_values_of_any_content_reach_the_ranks(launch: Launch, workdir: Path) -> None:
     script(workdir, "import os\nprint('got', ascii(os.environ['X']))\n")
     value = "mlx5_0:1,mlx5_1:1 = $HOME `x` 'q' \"d\" é\\n"
-    from launcher.config.compose import quote
+    from launcher.config.literals import quote
 
     assert f"got {value!a}" in launch(*SCRIPT, f"cluster.env.X={quote(value)}").stdout
 

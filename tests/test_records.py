@@ -37,6 +37,14 @@ def test_a_run_directory_is_private_and_made_once(tmp_path: Path) -> None:
         rundir.create(tmp_path / "runs", "a-run")
 
 
+def test_runs_can_share_one_copy_of_the_package_and_have_their_own_otherwise(tmp_path: Path) -> None:
+    rundir.copy_package(tmp_path / "runs" / "code")
+    shared, own = rundir.create(tmp_path / "runs", "a", tmp_path / "runs" / "code"), rundir.create(tmp_path, "b")
+    assert shared.code.readlink() == Path("../code")
+    for run in (shared, own):
+        assert (run.code / "launcher" / "node" / "__main__.py").is_file()
+
+
 def test_a_runs_dir_that_is_no_directory_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="runs_dir="):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import compose, quote
+from launcher.config.compose import compose
+from launcher.config.literals import quote
 from launcher.config.schema import Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.config.compose import quote
+from launcher.config.literals import quote
 from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_local import SCRIPT, metrics_of, processes_of, wait_until

@@ -16,6 +16,7 @@ class Arguments:
 
     overrides: list[str] = field(default_factory=list)
     config_dirs: list[str] = field(default_factory=list)
+    config_name: str | None = None
     output: str | None = None
     template: str | None = None
     json: bool = False
@@ -38,6 +39,8 @@ def read(argv: Sequence[str], verb: str = "") -> Arguments:
         name, equals, value = word.partition("=")
         if name in ("--config-dir", "-cd"):
             arguments.config_dirs.append(value if equals else _next(words, name))
+        elif name in ("--config-name", "-cn") and not arguments.hydra:
+            arguments.config_name = value if equals else _next(words, name)
         elif verb == "render" and name in ("-o", "--output"):
             arguments.output = value if equals else _next(words, name)
         elif verb == "render" and name == "--template":

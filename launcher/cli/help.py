@@ -34,6 +34,7 @@ verbs
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
+  rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
   profile [--partition P] > FILE
                              a cluster profile, written by asking Slurm; --probe asks a node too
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
@@ -47,6 +48,7 @@ often used keys
   seed=N  max_iterations=N (the total)  num_envs=N (per rank)  name=TEXT  runs_dir=DIR
   resume=latest|RUN|DIR      start from a checkpoint
   sweep.parallel=N (runs at a time)  sweep.pack=N (one-GPU runs per allocation)  sweep.metric=NAME
+  snapshot=git|off           run from a copy of the code (jobs from a git repository do) or not
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
   cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
@@ -55,6 +57,7 @@ often used keys
 options
   --config-dir DIR           more tasks, clusters and libraries, from your own directory
                              ({variable}=DIR does the same for good)
+  --config-name NAME         the whole configuration from NAME.yaml there, as in a run's config.yaml
   --cfg job|hydra|all, --info, --hydra-help, --shell-completion
                              Hydra's own
   -h, --help    --version

@@ -73,6 +73,7 @@ _VERBS = {
     "logs": "launcher.cli.logs:logs",
     "cancel": "launcher.cli.cancel:cancel",
     "resume": "launcher.cli.resume:resume",
+    "rerun": "launcher.cli.rerun:rerun",
     "nccl": "launcher.cli.nccl:nccl",
     "profile": "launcher.cli.profile:profile",
 }

@@ -42,7 +42,7 @@ def _resume_run(run: RunDir, wait: bool) -> int:
         raise UserError(f"run {run.run_id} has completed; train on from it with resume={run.run_id} max_iterations=N")
     plan = Plan.from_json(run.plan.read_text())
     if plan.scheduler == "slurm":
-        require_slurm(plan)
+        require_slurm()
     reopen(run)
     return run_here(plan, run) if plan.scheduler == "local" else submit_run(plan, run, wait)
 
@@ -58,7 +58,7 @@ def _resume_sweep(sweep: SweepDir, failed: bool, wait: bool) -> int:
         raise UserError(f"sweep {sweep.sweep_id} has no run that {'failed' if failed else 'could be started again'}")
     members = [stored_member(run) for run in runs]
     if members[0].plan.scheduler == "slurm":
-        require_slurm(members[0].plan)
+        require_slurm()
     for run in runs:
         reopen(run)
     return hand_over(sweep, members, wait)

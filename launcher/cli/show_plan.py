@@ -20,6 +20,7 @@ def describe(plan: Plan) -> str:
         [
             f"run        {plan.run_id}",
             f"directory  {plan.run_dir}",
+            *_code(plan),
             *_resources(plan),
             *_hosts(plan),
             *_container(plan),
@@ -34,6 +35,12 @@ def describe(plan: Plan) -> str:
             "nothing was started (dry run)",
         ]
     )
+
+
+def _code(plan: Plan) -> Iterator[str]:
+    yield f"starts in  {plan.workdir}"
+    if plan.snapshot:
+        yield f"snapshot   a copy of {plan.repository}, taken when the run is submitted; what git ignores is linked"
 
 
 def _resources(plan: Plan) -> Iterator[str]:

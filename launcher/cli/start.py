@@ -12,15 +12,15 @@ from launcher.cli.arguments import Arguments, read
 from launcher.cli.help import help_text
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
-from launcher.config.compose import Composed, compose
+from launcher.config.compose import Composed, compose, compose_file
 from launcher.config.validate import validate
 from launcher.errors import LauncherError, SchedulerError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
-from launcher.submit.batch_job import require_carriable
 from launcher.submit.prepare import plan_here, require_packages, write_run
+from launcher.submit.provenance import collect
 from launcher.submit.slurm import require_slurm, submit
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
@@ -30,18 +30,25 @@ EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 def start(arguments: Arguments) -> int:
     """Compose a run and start it; returns the command's exit code."""
     composed = _compose(arguments)
+    return start_plan(plan_here(composed.config), composed)
+
+
+def start_plan(plan: Plan, composed: Composed, snapshot_of: Path | None = None) -> int:
+    """Start a plan, or show it where the configuration wants that; returns the command's exit code.
+
+    `snapshot_of` is the snapshot of another run to copy instead of the code.
+    """
     config = composed.config
-    plan = plan_here(config)
     if config.dry_run:
         print(describe(plan))
         return 0
     if plan.scheduler == "none":
         raise UserError("nobody starts a run on cluster.hosts but you: see `python -m launcher commands …`")
     require_packages(config)
-    if plan.scheduler == "local":
-        return run_here(plan, write_run(plan, composed))
-    require_slurm(plan)
-    return _submit_new(plan, composed)
+    if plan.scheduler == "slurm":
+        require_slurm()
+    run = write_run(plan, composed, collect(plan), snapshot_of=snapshot_of)
+    return run_here(plan, run) if plan.scheduler == "local" else _submit_new(plan, run, config.wait)
 
 
 def show(argv: Sequence[str]) -> int:
@@ -69,9 +76,8 @@ def render(argv: Sequence[str]) -> int:
         raise UserError("render writes a script for Slurm: choose a cluster, such as cluster=a100x2")
     if arguments.output is None:
         raise UserError("render needs the file to write: -o run.sbatch")
-    require_carriable(plan)
     text = script(plan) if arguments.template is None else script_from(plan, Path(arguments.template))
-    run = write_run(plan, composed)
+    run = write_run(plan, composed, collect(plan))
     try:
         write_atomic(Path(arguments.output), text)
     except OSError as error:
@@ -96,8 +102,8 @@ def commands(argv: Sequence[str]) -> int:
         print(describe(plan))
         return 0
     require_packages(composed.config)
-    run = write_run(plan, composed)
-    print(f"{plan.name}: {_ranks(plan)} on {plan.resources.nodes} hosts · {run.path}")
+    run = write_run(plan, composed, collect(plan))
+    print(f"{plan.one_line_name}: {_ranks(plan)} on {plan.resources.nodes} hosts · {run.path}")
     for host, command in zip(plan.hosts, write_commands(plan, run)):
         print(f"\n# on {host}\n{command}")
     print(f"\nstart them within {plan.budgets.rendezvous_s:.0f} s of each other; Ctrl-C in any of them saves and stops")
@@ -105,7 +111,10 @@ def commands(argv: Sequence[str]) -> int:
 
 
 def _compose(arguments: Arguments) -> Composed:
-    composed = compose(arguments.overrides, arguments.config_dirs)
+    if arguments.config_name is None:
+        composed = compose(arguments.overrides, arguments.config_dirs)
+    else:
+        composed = compose_file(arguments.config_name, arguments.overrides, arguments.config_dirs)
     validate(composed.config)
     return composed
 
@@ -114,7 +123,7 @@ def run_here(plan: Plan, run: RunDir) -> int:
     """Run on this machine, to the end; returns the command's exit code."""
     from launcher.submit.local import Foreground
 
-    print(f"{plan.name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
+    print(f"{plan.one_line_name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
     watcher = Watcher(run, plan, show_log=plan.console == "log")
     code = Foreground.run(run).wait(watcher.update, watcher.say_stopping)
     watcher.close()
@@ -123,11 +132,10 @@ def run_here(plan: Plan, run: RunDir) -> int:
     return conclude(run)
 
 
-def _submit_new(plan: Plan, composed: Composed) -> int:
+def _submit_new(plan: Plan, run: RunDir, wait: bool) -> int:
     """Nothing is left of a run that Slurm refuses."""
-    run = write_run(plan, composed)
     try:
-        return submit_run(plan, run, composed.config.wait)
+        return submit_run(plan, run, wait)
     except SchedulerError:
         shutil.rmtree(run.path)
         raise
@@ -136,7 +144,7 @@ def _submit_new(plan: Plan, composed: Composed) -> int:
 def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
     """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
     job_id = submit(plan, run)
-    print(f"submitted job {job_id}: {plan.name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
+    print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
     if wait:
         wait_for_job(run, plan, job_id)
         return conclude(run)

@@ -11,7 +11,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, InterpolationResolutionError, OmegaConfBaseException
 
 from launcher.config.schema import Config
 
@@ -83,7 +83,8 @@ def _missing_file(error: MissingConfigException) -> str:
 
 def _bad_value(cause: OmegaConfBaseException) -> str:
     key = f" for {cause.full_key}" if cause.full_key else ""
-    return f"bad value{key}: {_first_line(cause)}"
+    hint = "; in single quotes ${…} stays as it is" if isinstance(cause, InterpolationResolutionError) else ""
+    return f"bad value{key}: {_first_line(cause)}{hint}"
 
 
 def _first_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf._utils import OmegaConfDumper
 
-from launcher.config import complaints, nccl
+from launcher.config import complaints, literals, nccl
 from launcher.config.catalogue import Catalogue
 from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Config
@@ -26,6 +26,9 @@ from launcher.errors import UserError
 
 CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
 """Directories of the user's own tasks, clusters and libraries, separated by colons: the setting written once."""
+
+_RECORDED = "recorded"
+"""The name by which Hydra finds a configuration that was read from a run's records."""
 
 _FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
@@ -72,11 +75,44 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Compos
         return finish(compose_tree(overrides, config_dirs))
 
 
-def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> DictConfig:
+def compose_file(name: str, overrides: Sequence[str], config_dirs: Sequence[str]) -> Composed:
+    """The configuration of ``NAME.yaml`` in the first of the user's directories that has it: see :func:`recompose`.
+
+    Raises:
+        UserError: no directory has it; and as :func:`recompose`.
+    """
+    directories = user_config_dirs(config_dirs)
+    for directory in directories:
+        if (file := directory / f"{name}.yaml").is_file():
+            return recompose(file, overrides)
+    listing = ", ".join(f"'{directory}'" for directory in directories) or "no --config-dir that is given"
+    raise UserError(f"--config-name {name}: there is no {name}.yaml in {listing}")
+
+
+def recompose(file: Path, overrides: Sequence[str]) -> Composed:
+    """The configuration of a file that holds all of it, as the config.yaml of a run, with single keys overridden.
+
+    Raises:
+        UserError: the file cannot be read or is no such configuration, or a key or value does not fit.
+    """
+    with composing():
+        try:
+            with complaining():
+                recorded = OmegaConf.load(file)
+        except OSError as error:
+            raise UserError(f"cannot read '{file}': {error.strerror}") from error
+        assert isinstance(recorded, DictConfig)
+        for key in (key for key in ("task", "library", "cluster") if key not in recorded):
+            raise UserError(f"'{file}' is no whole configuration, as the config.yaml of a run is: it has no {key}")
+        ConfigStore.instance().store(_RECORDED, {"defaults": ["schema", "_self_"], **recorded})
+        return finish(compose_tree(overrides, name=_RECORDED))
+
+
+def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = (), name: str = "config") -> DictConfig:
     """The tree that Hydra makes of them. Inside :func:`composing`, as :func:`finish`."""
     with complaining():
         others, choice = nccl.take_choice(overrides)
-        tree = hydra_compose("config", [search_path(config_dirs), *map(as_hydra_reads, others)])
+        tree = hydra_compose(name, [search_path(config_dirs), *map(as_hydra_reads, others)])
     nccl.settle(tree, choice, catalogue(config_dirs))
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
@@ -171,21 +207,25 @@ def _count_hosts(tree: DictConfig) -> None:
 
 
 def as_hydra_reads(override: str) -> str:
+    """The override as Hydra has to be told it: nothing in single quotes is read as something else."""
+    try:
+        override.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{override.partition('=')[0]}: the value is not valid UTF-8") from None
+    return literals.keep_single_quoted(spelled_out(override))
+
+
+def spelled_out(override: str) -> str:
     """The override in Hydra's grammar, where a person's is shorter; it may add its key where keys are the user's."""
     if match := _NODE_LIST.fullmatch(override):
-        return f"{match[1]}{quote(match[2])}"
+        return f"{match[1]}{literals.quote(match[2])}"
     return f"++{override}" if _FREE_KEY.match(override) else override
 
 
 def search_path(config_dirs: Sequence[str]) -> str:
     """The override that has Hydra look into the user's own directories too."""
-    return f"hydra.searchpath=[{','.join(quote(f'file://{path}') for path in user_config_dirs(config_dirs))}]"
-
-
-def quote(text: str) -> str:
-    """The text as a quoted string of Hydra's override grammar."""
-    escaped = re.sub(r"(\\+)(?=')|(\\+)$", lambda match: match.group(0) * 2, text).replace("'", "\\'")
-    return f"'{escaped}'"
+    places = (literals.quote(f"file://{path}") for path in user_config_dirs(config_dirs))
+    return f"hydra.searchpath=[{','.join(places)}]"
 
 
 @contextlib.contextmanager

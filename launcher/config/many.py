@@ -15,7 +15,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from launcher.config.compose import Composed, complaining, compose_tree, composing, finish, group_options
+from launcher.config.compose import (
+    Composed,
+    as_hydra_reads,
+    complaining,
+    compose_tree,
+    composing,
+    finish,
+    group_options,
+)
 
 
 class Composer:
@@ -40,11 +48,10 @@ class Composer:
 
     def _one(self, words: Sequence[str], varying: set[str]) -> Composed:
         with complaining():
-            values = [self._parse(word) for word in words if word in varying]
-        values = [value for value in values if self._is_plain_value(value)]
-        settable = {value.input_line for value in values}
-        tree = self._tree(tuple(word for word in words if word not in settable))
-        with _changed(tree, values):
+            parsed = {word: self._parse(word) for word in words if word in varying}
+        values = {word: value for word, value in parsed.items() if self._is_plain_value(value)}
+        tree = self._tree(tuple(word for word in words if word not in values))
+        with _changed(tree, list(values.values())):
             return finish(tree)
 
     def _tree(self, words: tuple[str, ...]) -> DictConfig:
@@ -66,7 +73,7 @@ def _varying(runs: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _parse(word: str) -> Override:
-    return OverridesParser.create().parse_override(word)
+    return OverridesParser.create().parse_override(as_hydra_reads(word))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext, RunMode, TaskFunction
 
-from launcher.config.compose import as_hydra_reads, complaining, composing, quote, search_path
+from launcher.config.compose import complaining, composing, search_path, spelled_out
+from launcher.config.literals import quote
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
 """Given the overrides of some runs and the number of the first: their objectives, or the error of one that failed."""
@@ -27,7 +28,7 @@ def multirun(overrides: Sequence[str], config_dirs: Sequence[str], sweep_dir: st
         UserError: the sweeper, or a value of it, does not exist.
     """
     own = [word for word in overrides if _is_hydras(word)]
-    runs = [as_hydra_reads(word) for word in overrides if not _is_hydras(word)]
+    runs = [spelled_out(word) for word in overrides if not _is_hydras(word)]
     chosen = {word.partition("=")[0] for word in own}
     defaults = [word for word in _OURS if word.partition("=")[0] not in chosen]
     settings = [*defaults, search_path(config_dirs), f"hydra.sweep.dir={quote(sweep_dir)}", *own]

@@ -67,6 +67,13 @@ Vectorization = Enum("Vectorization", [("auto", "auto"), ("sync", "sync"), ("asy
 environment's native way where it has one, else ``sync``. Made this way because ``async`` is a word of Python's."""
 
 
+class Snapshot(Enum):
+    """Whether a job runs from a copy of the code; in a YAML file write ``"off"`` with quotes, as ``"no"`` above."""
+
+    git = "git"
+    off = "off"
+
+
 class Registry(Enum):
     """Who defines the environment that a task names."""
 
@@ -291,6 +298,7 @@ class Config:
     max_iterations: Optional[int] = None  # the TOTAL, resumed or not; default: the task's
     num_envs: Optional[int] = None  # per rank; default: the task's
     runs_dir: str = "runs"
+    snapshot: Optional[Snapshot] = None  # run from a copy of the code; default: git for jobs from a git repository
     resume: Optional[str] = None  # latest, a run, or a checkpoint's directory
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     watch: Watch = field(default_factory=Watch)

@@ -96,13 +96,12 @@ def _units(cluster: Cluster) -> Iterator[str]:
 def _control_characters(config: Config) -> Iterator[str]:
     """A newline in a value would end its #SBATCH line and start a line of its own."""
     texts = {
-        "name": config.name,
         "runs_dir": config.runs_dir,
         **{f"cluster.{key}": value for key, value in vars(config.cluster).items() if isinstance(value, str)},
         **{f"cluster.extra_directives.{key}": str(value) for key, value in config.cluster.extra_directives.items()},
     }
     for key, text in texts.items():
-        if text is not None and any(ord(character) < 32 or ord(character) == 127 for character in text):
+        if any(ord(character) < 32 or ord(character) == 127 for character in text):
             yield f"{key} holds a control character (a newline or the like), which Slurm cannot carry"
 
 

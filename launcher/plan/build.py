@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
 from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources
+from launcher.plan.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,14 @@ class Here:
     """The interpreter that submits."""
     resume: str = ""
     """The checkpoint that ``resume=`` was found to mean."""
+    snapshot: Snapshot | None = None
+    """The copy of the code that the ranks run from, or None where they run from the code itself."""
+
+    def find(self, path: str) -> Path:
+        """Where the ranks find a path of the configuration: in the snapshot, where that has it."""
+        found = self.workdir / os.path.expanduser(path)
+        return found if self.snapshot is None else self.snapshot.locate(found)
+
     package: Path = Path(__file__).resolve().parents[1]
     """The launcher's own directory, absolute: a container has to have it."""
     shared: Path | None = None
@@ -59,22 +69,26 @@ def build(config: Config, here: Here) -> Plan:
         run_dir=str(run_dir),
         name=name,
         scheduler=config.cluster.scheduler.value,
-        workdir=str(here.workdir),
+        submit_dir=str(here.workdir),
+        workdir=str(here.find("")),
         python=python,
-        entry=tuple(_entry(config, python, here.workdir, run_dir)),
+        entry=tuple(_entry(config, python, here, run_dir)),
         resources=resources,
         budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
-        environment=layers(config, run_dir, resources),
+        environment=layers(config, run_dir, here.workdir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         scratch=config.cluster.scratch or "",
         setup=tuple(_setup(config.cluster, here.workdir)),
         srun_args=tuple(config.cluster.srun_args),
         hosts=tuple(expand_hosts(config.cluster.hosts)),
         container=container,
+        repository="" if here.snapshot is None else str(here.snapshot.repository),
+        snapshot="" if here.snapshot is None else str(here.snapshot.directory),
+        import_paths=() if here.snapshot is None else here.snapshot.import_paths(),
         tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
         console=config.library.console.value,
-        training=_training(config, here.workdir),
+        training=_training(config, here),
     )
 
 
@@ -98,7 +112,7 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
         UserError: a directive is to be dropped that does not exist.
     """
     chosen = {
-        "job-name": name,
+        "job-name": job_name(name),
         "nodes": resources.nodes,
         "ntasks-per-node": 1,
         "cpus-per-task": resources.cpus_per_node,
@@ -118,6 +132,16 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
     return {key: value for key, value in chosen.items() if value not in absent and key not in cluster.skip_directives}
 
 
+def job_name(name: str) -> str:
+    """The name as Slurm can carry it; the whole name stands in the records.
+
+    A line break would end the directive, a quote comes out as a backtick, and a slash would be a directory in a site's
+    ``--output=%x``.
+    """
+    return re.sub(r"[^\w .,:;=+@()\[\]-]+", "_", name).strip(" -")[:_LONGEST_JOB_NAME] or "run"
+
+
+_LONGEST_JOB_NAME = 128
 _PASSED_ON = ("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude", "dependency")
 
 
@@ -195,7 +219,7 @@ def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
             yield Mount(str(path), str(path), read_only)
 
 
-def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterator[str]:
+def _entry(config: Config, python: str, here: Here, run_dir: Path) -> Iterator[str]:
     task, library = config.task, config.library
     if library.module is not None:
         yield from (python, "-u", "-m", library.module)
@@ -205,9 +229,9 @@ def _entry(config: Config, python: str, workdir: Path, run_dir: Path) -> Iterato
     if task.module is not None:
         yield from (python, "-u", *runner, "-m", task.module)
     elif (task.path or "").endswith(".py"):
-        yield from (python, "-u", *runner, str(_absolute(task.path or "", workdir)))
+        yield from (python, "-u", *runner, str(here.find(task.path or "")))
     else:  # no Python: its own command
-        yield str(_absolute(task.path or "", workdir))
+        yield str(here.find(task.path or ""))
     yield from words(task.args)
     yield from trl.options(config, run_dir)
 
@@ -218,7 +242,7 @@ def _tracker(config: Config, python: str, run_dir: Path) -> Iterator[str]:
         yield from (python, "-u", "-m", "launcher.train.tracker", str(run_dir))
 
 
-def _training(config: Config, workdir: Path) -> dict[str, Any]:
+def _training(config: Config, here: Here) -> dict[str, Any]:
     """What the ranks need, with defaults filled in: they read JSON and know nothing of Hydra."""
     batch = batch_of(config)
     return {
@@ -231,13 +255,13 @@ def _training(config: Config, workdir: Path) -> dict[str, Any]:
         "num_envs": config.num_envs or config.task.num_envs,
         "checkpoint": asdict(config.checkpoint),
         "tracking": asdict(config.tracking),
-        "accelerate": _accelerate(config.library.accelerate, workdir) if batch else None,
+        "accelerate": _accelerate(config.library.accelerate, here) if batch else None,
         "batch": None if batch is None else asdict(batch),
     }
 
 
-def _accelerate(settings: Accelerate, workdir: Path) -> dict[str, Any]:
-    file = None if settings.config_file is None else str(_absolute(settings.config_file, workdir))
+def _accelerate(settings: Accelerate, here: Here) -> dict[str, Any]:
+    file = None if settings.config_file is None else str(here.find(settings.config_file))
     return {**_plain(asdict(settings)), "config_file": file}
 
 

@@ -10,13 +10,13 @@ from launcher.config.schema import Accelerate, AccelerateMode, Config, Device, W
 from launcher.plan.plan import Resources, Setting
 
 
-def layers(config: Config, run_dir: Path, resources: Resources) -> tuple[Setting, ...]:
+def layers(config: Config, run_dir: Path, submit_dir: Path, resources: Resources) -> tuple[Setting, ...]:
     """All settings, the weakest layer first: the launcher's, the library's, NCCL workarounds, the cluster's.
 
     Nothing of NCCL is set that no profile and no command line asked for.
     """
     return (
-        *_launcher(run_dir, resources),
+        *_launcher(run_dir, submit_dir, resources),
         *_mapping(config.library.env, f"library {config.library.name}"),
         *_prepare(config),
         *_accelerate(config),
@@ -25,11 +25,12 @@ def layers(config: Config, run_dir: Path, resources: Resources) -> tuple[Setting
     )
 
 
-def _launcher(run_dir: Path, resources: Resources) -> Iterator[Setting]:
+def _launcher(run_dir: Path, submit_dir: Path, resources: Resources) -> Iterator[Setting]:
     yield Setting("PYTHONUNBUFFERED", "1", "launcher", "the last lines of a dying rank reach its log")
     yield Setting("LAUNCHER_RUN_DIR", str(run_dir), "launcher", "the records of this run")
     yield Setting("LAUNCHER_CHECKPOINT_DIR", str(run_dir / "checkpoints"), "launcher", "where checkpoints belong")
     yield Setting("LAUNCHER_PROGRESS", str(run_dir / "metrics.jsonl"), "launcher", "one JSON object per iteration")
+    yield Setting("LAUNCHER_SUBMIT_DIR", str(submit_dir), "launcher", "where the run was submitted")
     yield Setting("LAUNCHER_WORLD_SIZE", str(resources.world_size), "launcher", "the planned number of ranks")
 
 

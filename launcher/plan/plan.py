@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+_TUPLES = ("entry", "setup", "srun_args", "hosts", "import_paths", "tracker")
 VERSION = 1
 """Of the form of plan.json; raised when a reader of the older form would misunderstand a newer one."""
 
@@ -104,8 +105,10 @@ class Plan:
     """The job's name."""
     scheduler: str
     """``slurm``, ``local``, or ``none``: started by hand on each of `hosts`."""
+    submit_dir: str
+    """The directory the run was submitted from: relative paths of the configuration start here."""
     workdir: str
-    """Where the ranks start: the directory the run was submitted from."""
+    """Where the ranks start: the directory the run was submitted from, or its copy in the snapshot."""
     python: str
     """The interpreter of the ranks, and of torchrun."""
     entry: tuple[str, ...]
@@ -124,6 +127,12 @@ class Plan:
     hosts: tuple[str, ...] = ()
     """Where a run without a scheduler is to be started, node 0 first."""
     container: Container | None = None
+    repository: str = ""
+    """The directory whose files the snapshot holds; empty without one."""
+    snapshot: str = ""
+    """The copy of the code that the ranks run from; empty where they run from the code itself."""
+    import_paths: tuple[str, ...] = ()
+    """Directories of the snapshot in which the ranks find the user's packages, before any others."""
     tracker: tuple[str, ...] = ()
     """The command that reports the metrics to trackers, beside the ranks of node 0; empty without any."""
     resume: str = ""
@@ -150,6 +159,11 @@ class Plan:
         width = max((len(name) for name, _ in counting), default=0)
         return [f"{name:<{width}}  {setting.describe()}" for (name, _), setting in counting.items()]
 
+    @property
+    def one_line_name(self) -> str:
+        """The name for a line of text, without line breaks and codes that a terminal would obey."""
+        return "".join(character if character.isprintable() else " " for character in self.name)
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
 
@@ -168,7 +182,7 @@ class Plan:
             "budgets": Budgets(**data["budgets"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
             "container": data["container"] and _container(data["container"]),
-            **{key: tuple(data[key]) for key in ("entry", "setup", "srun_args", "hosts", "tracker")},
+            **{key: tuple(data[key]) for key in _TUPLES},
         }
         return Plan(**{**data, **nested})
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,6 +82,16 @@ class RunDir:
         return self.path / "allocation.json"
 
     @property
+    def provenance(self) -> Path:
+        """What the run was started with: commit, versions, host, user, command line."""
+        return self.path / "provenance.json"
+
+    @property
+    def snapshot(self) -> Path:
+        """The copy of the user's code that the ranks run from."""
+        return self.path / "snapshot"
+
+    @property
     def submission(self) -> Path:
         """How the run was started: the job id, or the process on this machine."""
         return self.path / "submission.json"
@@ -145,16 +157,21 @@ class RunDir:
 
 def new_run_id(task: str, library: str, now: datetime) -> str:
     """``20261129-181502-cartpole-rsl_rl-3fa9``: sorts by time, is told apart from others of the same second."""
-    return f"{now:%Y%m%d-%H%M%S}-{task}-{library}-{secrets.token_hex(2)}"
+    return f"{now:%Y%m%d-%H%M%S}-{_as_part(task)}-{_as_part(library)}-{secrets.token_hex(2)}"
+
+
+def _as_part(name: str) -> str:
+    """A name as part of a directory's, which every shell and file system takes as it is."""
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:_LONGEST_PART]
+
+
+_LONGEST_PART = 60
 
 
 def create(runs_dir: Path, run_id: str, code: Path | None = None) -> RunDir:
-    """Make the directory of a new run, readable by its owner only, with its secret and the nodes' code.
+    """Make the directory of a new run, readable by its owner only, with its secret and this package in it.
 
-    Args:
-        runs_dir: where it is made.
-        run_id: its name.
-        code: a directory with this package that several runs share; None gives the run its own.
+    `code` is the package's copy that several runs share (:func:`copy_package`); a run without it gets its own.
 
     Raises:
         UserError: `runs_dir` cannot be written.
@@ -166,16 +183,24 @@ def create(runs_dir: Path, run_id: str, code: Path | None = None) -> RunDir:
         _fill(run, code)
     except OSError as error:
         raise UserError(
-            f"cannot write runs_dir '{runs_dir}': {error.strerror}; choose another with runs_dir=DIR"
+            f"cannot write runs_dir '{runs_dir}': {error.strerror or error}; choose another with runs_dir=DIR"
         ) from error
     return run
+
+
+def copy_package(code: Path) -> None:
+    """Copy this package into a directory, so that a job in the queue does not meet another version of it."""
+    shutil.copytree(Path(__file__).resolve().parents[1], code / "launcher", ignore=_NOT_NEEDED)
+
+
+_NOT_NEEDED = shutil.ignore_patterns("__pycache__", "conf", "slurm_templates")
 
 
 def _fill(run: RunDir, code: Path | None) -> None:
     for directory in (run.checkpoints, run.slurm):
         directory.mkdir()
     if code is None:
-        fill_code(run.code)
+        copy_package(run.code)
     else:
         run.code.symlink_to(os.path.relpath(code, run.path), target_is_directory=True)
     with open(os.open(run.secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

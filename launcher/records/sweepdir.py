@@ -15,7 +15,7 @@ from pathlib import Path
 
 from launcher.errors import UserError
 from launcher.records.files import Record, read_json, write_json
-from launcher.records.rundir import fill_code
+from launcher.records.rundir import copy_package
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,16 @@ class SweepDir:
         """The nodes' launcher, for all runs."""
         return self.path / "code"
 
+    @property
+    def snapshot(self) -> Path:
+        """The copy of the user's code, for all runs."""
+        return self.path / "snapshot"
+
+    @property
+    def provenance(self) -> Path:
+        """What the sweep was started with."""
+        return self.path / "provenance.json"
+
     def run_path(self, number: int) -> Path:
         return self.path / f"{self.sweep_id}-{number:04}"
 
@@ -104,7 +114,7 @@ def create(runs_dir: Path, sweep_id: str) -> SweepDir:
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
         os.mkdir(sweep.path, 0o700)
-        fill_code(sweep.code)
+        copy_package(sweep.code)
     except OSError as error:
         raise UserError(
             f"cannot write runs_dir '{runs_dir}': {error.strerror}; choose another with runs_dir=DIR"

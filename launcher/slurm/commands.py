@@ -28,6 +28,14 @@ def missing_command() -> str | None:
     return next((name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None), None)
 
 
+def version() -> str | None:
+    """Slurm's version, or None where there is none."""
+    try:
+        return _run(["sbatch", "--version"]).split()[-1]
+    except SchedulerError:
+        return None
+
+
 def jobs(job_ids: Sequence[str]) -> dict[str, Job]:
     """What Slurm knows of these jobs, from the queue and then from the accounting.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import UserError
 from launcher.plan.container import srun_args
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
@@ -22,7 +21,7 @@ class BatchJob:
     workdir: Path
     """Where the setup begins, whatever the directory of the submission."""
     setup: tuple[str, ...]
-    """Lines of shell."""
+    """Lines of shell, run in the directory of the submission."""
     code: Path
     """To be put on PYTHONPATH: the nodes' launcher."""
     srun_args: tuple[str, ...]
@@ -39,26 +38,14 @@ def batch_job(plan: Plan) -> BatchJob:
     run = RunDir(Path(plan.run_dir))
     return BatchJob(
         directives={**plan.directives, "output": pattern(run.slurm, "%j_batch.out")},
-        workdir=Path(plan.workdir),
+        workdir=Path(plan.submit_dir),
         setup=plan.setup,
         code=run.code,
-        srun_args=(f"--output={pattern(run.slurm, '%j_%t_log.out')}", *step_args(plan)),
+        srun_args=step_args(plan, run.slurm, "%j_%t_log.out"),
         container_args=tuple(srun_args(plan)),
         agent=tuple(agent_command(run.path, agents_python(plan))),
         plan_file=run.plan,
     )
-
-
-def require_carriable(plan: Plan) -> None:
-    """Refuse a run directory that cannot stand in an option of sbatch.
-
-    Raises:
-        UserError: Slurm would read its name as a pattern, or as the end of the option.
-    """
-    if "\\" in plan.run_dir:
-        raise UserError(f"runs_dir: a \\ in the path of its output makes Slurm lose the job's id: '{plan.run_dir}'")
-    if not plan.run_dir.isprintable():
-        raise UserError(f"runs_dir: a line break or the like in its path ends an #SBATCH line: {plan.run_dir!r}")
 
 
 def agent_command(records: Path, python: str = sys.executable) -> list[str]:
@@ -71,16 +58,25 @@ def agents_python(plan: Plan) -> str:
     return plan.python if srun_args(plan) else sys.executable
 
 
-def step_args(plan: Plan) -> Sequence[str]:
-    """Arguments of the step that holds the agents.
+def step_args(plan: Plan, folder: Path, output: str) -> tuple[str, ...]:
+    """Arguments of the step that holds the agents, which print into files of this pattern in a folder.
+
+    srun fills in nothing of its --chdir, whatever the folder's name is.
 
     Since 22.05 srun does not take --cpus-per-task from sbatch, and the ranks inherit the task's CPU mask; without
     --kill-on-bad-exit a dead node would leave the others running.
     """
     cpus = plan.resources.cpus_per_node
-    return ["--kill-on-bad-exit=1", *([f"--cpus-per-task={cpus}"] if cpus else []), *plan.srun_args]
+    width = [f"--cpus-per-task={cpus}"] if cpus else []
+    return (f"--chdir={folder}", f"--output={output}", "--kill-on-bad-exit=1", *width, *plan.srun_args)
 
 
 def pattern(directory: Path, name: str) -> str:
-    """A file name pattern of Slurm's in a directory whose own name is none."""
+    """A file name pattern of sbatch's in a directory whose own name is none.
+
+    Where a path holds a backslash, Slurm fills in nothing and takes single backslashes out; so there the file goes
+    without the job's id. srun can do better: it fills in nothing of its --chdir.
+    """
+    if "\\" in str(directory):
+        return str(directory).replace("\\", "\\\\") + "/" + re.sub("%._", "", name)
     return f"{str(directory).replace('%', '%%')}/{name}"

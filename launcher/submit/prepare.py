@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import os
+import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -11,22 +14,58 @@ from launcher.config.compose import Composed
 from launcher.config.schema import Config
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
+from launcher.plan.limits import require_possible
 from launcher.plan.plan import Plan
+from launcher.plan.snapshot import Snapshot
 from launcher.records import checkpoints, rundir
-from launcher.records.files import read_json, write_atomic
+from launcher.records.files import Record, read_json, write_atomic, write_json
 from launcher.records.rundir import RunDir
+from launcher.submit.snapshot import repeat_snapshot, snapshot_for, take_snapshot
 
 
 def plan_here(config: Config) -> Plan:
     """The plan of a run that would be submitted here and now. Writes nothing.
 
     Raises:
-        UserError: `resume` names nothing to go on from.
+        UserError: `resume` names nothing to go on from, or a word or a path is none that Linux and Slurm can carry.
     """
-    runs_dir = Path(config.runs_dir).expanduser().absolute()
+    submit_dir = Path.cwd()
+    runs_dir, run_id = _new_run(config, submit_dir)
+    snapshot = snapshot_for(config, submit_dir, runs_dir, RunDir(runs_dir / run_id).snapshot)
+    return _plan(config, Here(run_id, runs_dir, submit_dir, sys.executable, _resume(config, runs_dir), snapshot))
+
+
+def plan_again(config: Config, original: Plan) -> Plan:
+    """The plan of a run like an earlier one, from where that was started, with a copy of its snapshot if it has one.
+
+    Raises:
+        UserError: as for :func:`plan_here`.
+    """
+    submit_dir = Path(original.submit_dir)
+    runs_dir, run_id = _new_run(config, submit_dir)
+    resume, snapshot = _resume(config, runs_dir), None
+    if original.snapshot:
+        directory = RunDir(runs_dir / run_id).snapshot
+        snapshot = Snapshot(Path(original.repository), directory, runs_dir)
+    plan = _plan(config, Here(run_id, runs_dir, submit_dir, sys.executable, resume, snapshot))
+    moved = (path.replace(original.snapshot, plan.snapshot, 1) for path in original.import_paths)
+    return dataclasses.replace(plan, import_paths=tuple(moved))
+
+
+def _new_run(config: Config, submit_dir: Path) -> tuple[Path, str]:
+    """Where the run will be, and its id."""
     run_id = rundir.new_run_id(config.task.name, config.library.name, datetime.now())
-    resume = "" if config.resume is None else str(find_checkpoint(config, runs_dir))
-    return build(config, Here(run_id, runs_dir, Path.cwd(), sys.executable, resume))
+    return submit_dir / os.path.expanduser(config.runs_dir), run_id
+
+
+def _resume(config: Config, runs_dir: Path) -> str:
+    return "" if config.resume is None else str(find_checkpoint(config, runs_dir))
+
+
+def _plan(config: Config, here: Here) -> Plan:
+    plan = build(config, here)
+    require_possible(plan)
+    return plan
 
 
 def require_packages(config: Config) -> None:
@@ -44,16 +83,43 @@ def require_packages(config: Config) -> None:
         raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
 
 
-def write_run(plan: Plan, composed: Composed, code: Path | None = None) -> RunDir:
-    """Make the run's directory and write down what was meant; `code` is the nodes' launcher, if others share it.
+def write_run(
+    plan: Plan, composed: Composed, provenance: Record | Path, code: Path | None = None, snapshot_of: Path | None = None
+) -> RunDir:
+    """Make the run's directory, and write down what was meant and what it was started with. Complete or absent.
+
+    Args:
+        plan: what was decided.
+        composed: what was asked for.
+        provenance: where it comes from, or the file that says so for several runs.
+        code: a copy of this package that several runs share.
+        snapshot_of: another run's snapshot to copy, instead of the code as it is now. A snapshot that is there
+            already, because several runs share it, is left as it is.
 
     Raises:
-        UserError: the directory cannot be written.
+        UserError: the directory cannot be written, or the snapshot cannot be taken.
     """
     run = rundir.create(Path(plan.run_dir).parent, plan.run_id, code)
-    write_atomic(run.config, composed.yaml)
-    write_atomic(run.plan, plan.to_json())
+    try:
+        if plan.snapshot and not Path(plan.snapshot).exists():
+            _fill_snapshot(plan, snapshot_of)
+        write_atomic(run.config, composed.yaml)
+        if isinstance(provenance, Path):
+            run.provenance.symlink_to(os.path.relpath(provenance, run.path))
+        else:
+            write_json(run.provenance, provenance)
+        write_atomic(run.plan, plan.to_json())
+    except BaseException:
+        shutil.rmtree(run.path)
+        raise
     return run
+
+
+def _fill_snapshot(plan: Plan, snapshot_of: Path | None) -> None:
+    if snapshot_of is None:
+        take_snapshot(Path(plan.snapshot), Path(plan.repository), Path(plan.run_dir).parent)
+    else:
+        repeat_snapshot(Path(plan.snapshot), snapshot_of)
 
 
 def find_checkpoint(config: Config, runs_dir: Path) -> Path:

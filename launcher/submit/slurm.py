@@ -16,20 +16,19 @@ from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.commands import missing_command
-from launcher.submit.batch_job import BatchJob, batch_job, require_carriable
+from launcher.slurm.directives import for_script
+from launcher.submit.batch_job import BatchJob, batch_job
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor
 
 
-def require_slurm(plan: Plan) -> None:
+def require_slurm() -> None:
     """Fail early, with what to do instead, before anything is written.
 
     Raises:
         SchedulerError: one of Slurm's commands is missing.
-        UserError: Slurm cannot carry the run's directory.
     """
-    require_carriable(plan)
     if (name := missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
@@ -51,18 +50,22 @@ def submit(plan: Plan, run: RunDir) -> str:
 def sbatch(job: BatchJob, folder: Path) -> str:
     """Have submitit write the job's script into a folder and submit it; returns the job's id.
 
-    The script starts the agent by its command line. submitit's usual way, a pickled object that is renamed after the
-    job's id once that is known, would lose a job whose submission is interrupted in between.
+    The script starts the agent by its command line. submitit's usual way, a pickled object and a script that are
+    renamed after the job's id once that is known, would lose a job whose submission is interrupted in between, and
+    would take a %j in the folder's own name for the job's id.
 
     Raises:
         SchedulerError: Slurm refused, or cannot be reached.
     """
-    from submitit.core.utils import FailedJobError
+    from submitit.core.utils import CommandFunction, FailedJobError
 
     # submitit prints what sbatch complains about; here it is said once, in the error
     with _environment_of_a_login_node(), contextlib.redirect_stderr(io.StringIO()):
         try:
-            return _executor(job, folder)._submit_command(shlex.join(job.agent)).job_id
+            executor, script = _executor(job, folder), folder / "job.sbatch"
+            script.write_text(executor._make_submission_file_text(shlex.join(job.agent), ""))
+            said = CommandFunction(executor._make_submission_command(script), verbose=False)()
+            return executor._get_job_id_from_submission_command(said)
         except (FailedJobError, OSError) as error:
             raise SchedulerError(f"sbatch refused the job: {_reason(error)}") from error
 
@@ -76,7 +79,7 @@ def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
         time=None,
         wckey=None,
         stderr_to_stdout=True,
-        additional_parameters=job.directives,
+        additional_parameters=for_script(job.directives),
         srun_args=[*job.srun_args, *job.container_args],
         setup=[
             f"cd {shlex.quote(str(job.workdir))} || exit",

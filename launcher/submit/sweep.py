@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.config.compose import Composed
 from launcher.config.many import Composer
@@ -17,7 +18,9 @@ from launcher.config.schema import Config
 from launcher.config.validate import validate
 from launcher.errors import SchedulerError, UserError
 from launcher.plan.build import Here, build
+from launcher.plan.limits import require_possible
 from launcher.plan.plan import Plan
+from launcher.plan.snapshot import Snapshot
 from launcher.records.files import write_atomic, write_json
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
@@ -26,7 +29,9 @@ from launcher.slurm import commands
 from launcher.submit.arrays import Array, Member, arrays, directives, packed
 from launcher.submit.batch_job import BatchJob, agent_command, agents_python, batch_job, pattern, step_args
 from launcher.submit.prepare import find_checkpoint, require_packages, write_run
+from launcher.submit.provenance import collect
 from launcher.submit.slurm import require_slurm, sbatch
+from launcher.submit.snapshot import snapshot_for, take_snapshot
 
 _WRITERS = 16
 """Threads that write run directories: each file waits for its disk, and the disk takes many at once."""
@@ -51,18 +56,35 @@ def prepare(sweep: SweepDir, first: int, jobs: Sequence[Sequence[str]], composer
     Raises:
         UserError: the first run that makes no sense.
     """
+    snapshots = _Snapshots(sweep)
     return [
-        _prepare(sweep, first + number, words, composed)
+        _prepare(sweep.run_path(first + number), words, composed, snapshots)
         for number, (words, composed) in enumerate(zip(jobs, composer.each(jobs)))
     ]
 
 
-def _prepare(sweep: SweepDir, number: int, words: Sequence[str], composed: Composed) -> SweepRun:
-    config = composed.config
+class _Snapshots(dict[Any, Snapshot | None]):
+    """The one copy of the code that the runs of a sweep share; git is asked once for each kind of run."""
+
+    def __init__(self, sweep: SweepDir) -> None:
+        super().__init__()
+        self._sweep = sweep
+
+    def of(self, config: Config) -> Snapshot | None:
+        kind = (config.snapshot, config.cluster.scheduler)
+        if kind not in self:
+            self[kind] = snapshot_for(config, Path.cwd(), self._sweep.path.parent, self._sweep.snapshot)
+        return self[kind]
+
+
+def _prepare(path: Path, words: Sequence[str], composed: Composed, snapshots: _Snapshots) -> SweepRun:
+    config, sweep = composed.config, path.parent
     validate(config)
-    resume = "" if config.resume is None else str(find_checkpoint(config, sweep.path.parent))
-    here = Here(sweep.run_path(number).name, sweep.path, Path.cwd(), sys.executable, resume, shared=sweep.path)
-    return SweepRun(tuple(words), composed, _member(config, here))
+    resume = "" if config.resume is None else str(find_checkpoint(config, sweep.parent))
+    here = Here(path.name, sweep, Path.cwd(), sys.executable, resume, snapshots.of(config), shared=sweep)
+    member = _member(config, here)
+    require_possible(member.plan)
+    return SweepRun(tuple(words), composed, member)
 
 
 def _member(config: Config, here: Here) -> Member:
@@ -85,20 +107,33 @@ def require(runs: Sequence[SweepRun]) -> None:
     for run in {run.composed.config.library.name: run for run in runs}.values():
         require_packages(run.composed.config)
     if schedulers == {"slurm"}:
-        require_slurm(runs[0].plan)
+        require_slurm()
 
 
 def write(sweep: SweepDir, runs: Sequence[SweepRun]) -> None:
-    """Add the runs to the sweep's records. The record that names them comes last: it names nothing unfinished."""
+    """Add the runs to the sweep's records. The record that names them comes last: it names nothing unfinished.
+
+    Raises:
+        UserError: a directory cannot be written, or the snapshot cannot be taken.
+    """
+    _write_common(sweep, next((run.plan for run in runs if run.plan.snapshot), runs[0].plan))
     with ThreadPoolExecutor(_WRITERS) as pool:
-        list(pool.map(lambda run: _write(run, sweep.code), runs))
+        list(pool.map(lambda run: _write(run, sweep), runs))
     named = {**sweep.overrides(), **{run.plan.run_id: list(run.overrides) for run in runs}}
     settings = dataclasses.asdict(runs[0].composed.config.sweep)
     write_json(sweep.record, {"time": time.time(), "directory": str(Path.cwd()), "sweep": settings, "runs": named})
 
 
-def _write(run: SweepRun, code: Path) -> None:
-    directory = write_run(run.plan, run.composed, code)
+def _write_common(sweep: SweepDir, plan: Plan) -> None:
+    """What all runs share, once."""
+    if not sweep.provenance.exists():
+        write_json(sweep.provenance, collect(plan))
+    if plan.snapshot and not sweep.snapshot.exists():
+        take_snapshot(sweep.snapshot, Path(plan.repository), sweep.path.parent)
+
+
+def _write(run: SweepRun, sweep: SweepDir) -> None:
+    directory = write_run(run.plan, run.composed, sweep.provenance, sweep.code)
     if run.member.allocation is not run.plan:
         write_atomic(directory.allocation, run.member.allocation.to_json())
 
@@ -136,7 +171,7 @@ def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None
         batch_job(plan),
         directives={**directives(array, parallel, after), "output": pattern(batch.path, "%A_%a_batch.out")},
         code=sweep.code,
-        srun_args=(f"--output={pattern(batch.path, '%A_%a_%t_log.out')}", *step_args(plan)),
+        srun_args=step_args(plan, batch.path, "%A_%a_%t_log.out"),
         agent=tuple(agent_command(batch.tasks, agents_python(plan))),
     )
 

@@ -34,6 +34,8 @@ def main(arguments: list[str]) -> int:
     parsed = torchrun.parse_args(arguments)
     parsed.signals_to_handle = "SIGINT"
     parsed.shutdown_timeout = _SHUTDOWN_S
+    # torchrun takes every argument for a string.Template: $$ would become $, and $local_rank a number
+    parsed.training_script_args = [word.replace("$", "$$") for word in parsed.training_script_args]
     try:
         _prepare()
         torchrun.run(parsed)
