@@ -22,14 +22,13 @@ def prepare(
     Raises:
         LauncherError: the image cannot take the mounts.
     """
-    run = RunDir(Path(plan.run_dir))
     ours = {**plan.values(str(attempt.path), lambda hosts: host in expand(hosts)), **contract}
     environment = {**os.environ, **ours}
     if plan.container is None:
-        return list(command), _with_this_package(run, environment)
+        return list(command), _with_our_code(plan, environment)
     if plan.container.runtime == "pyxis":  # this agent is in the image, too, and was handed what may be in it
-        return list(command), _with_this_package(run, {**environment, **container.IN_A_CONTAINER, **ours})
-    ours = _with_this_package(run, ours)  # the host's own search path leads to packages for the host's Python
+        return list(command), _with_our_code(plan, {**environment, **container.IN_A_CONTAINER, **ours})
+    ours = _with_our_code(plan, ours)  # the host's own search path leads to packages for the host's Python
     names = container.handed_on(plan.container, os.environ, ours)
     environment = {**environment, **container.IN_A_CONTAINER, **ours}
     if plan.container.runtime == "charliecloud":
@@ -38,9 +37,11 @@ def prepare(
     return container.wrap(plan, command, names), container.carried(plan.container, environment, names)
 
 
-def _with_this_package(run: RunDir, environment: Mapping[str, str]) -> dict[str, str]:
-    path = [str(run.code), *filter(None, environment.get("PYTHONPATH", "").split(":"))]
-    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys(path))}
+def _with_our_code(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+    """This package, and what the submission found on its PYTHONPATH as the snapshot has it, before all else."""
+    code = (str(RunDir(Path(plan.run_dir)).code), *plan.import_paths)
+    path = dict.fromkeys([*code, *filter(None, environment.get("PYTHONPATH", "").split(":"))])
+    return {**environment, "PYTHONPATH": ":".join(path)}
 
 
 _FOR_NAMES = ("/etc/hosts", "/etc/resolv.conf")
