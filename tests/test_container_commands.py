@@ -1,5 +1,6 @@
 """The commands that put a task, or its ranks, into an image: as text, for every runtime."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from launcher.errors import UserError
 from launcher.plan import container
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
+from launcher.plan.snapshot import Snapshot
 from launcher.submit.batch_job import batch_job
 from tests.conftest import Launch
 
@@ -66,6 +68,15 @@ def test_apptainer_gets_values_through_its_environment_never_on_its_command_line
 def test_a_path_with_commas_and_quotes_is_mounted_whole_by_apptainer() -> None:
     plan = plan_of(*APPTAINER, "cluster.container.mounts=['/a,\"b\"']")
     assert '--mount=type=bind,"source=/a,""b""","destination=/a,""b"""' in container.wrap(plan, [], [])
+
+
+def test_a_snapshot_brings_the_repository_that_its_links_lead_to() -> None:
+    here = dataclasses.replace(
+        HERE, workdir=Path("/repo/sub"), snapshot=Snapshot(Path("/repo"), Path("/runs/s"), HERE.runs_dir)
+    )
+    settings = build(compose(APPTAINER).config, here).container
+    assert settings is not None
+    assert [mount.target for mount in settings.mounts] == ["/repo", "/runs/the-run", "/site/launcher"]
 
 
 def test_charliecloud_keeps_what_is_named_and_sets_a_path_unless_the_plan_does() -> None:
