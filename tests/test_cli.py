@@ -75,6 +75,10 @@ def test_the_verb_plan_is_a_dry_run_for_programs_too(launch: Launch, workdir: Pa
         (["logs", "--rank", "x", "nix"], 2, "--rank"),
         (["render", "cluster=a100x2"], 2, "-o run.sbatch"),
         (["render", "-o", "x.sbatch"], 2, "choose a cluster"),
+        (["render", "cluster=a100x2", "--template", "nix", "-o", "x.sbatch"], 2, "no file 'nix'"),
+        (["commands"], 2, "cluster.hosts is missing"),
+        (["commands", "cluster.hosts=[a,a]"], 2, "names a twice"),
+        (["cluster.hosts=[a,b]"], 2, "launcher commands"),
         (["--config-dir"], 2, "needs a value"),
         (["--config-dir", "/nix"], 2, "/nix"),
     ],
@@ -210,3 +214,15 @@ def test_a_library_that_is_not_installed_is_said_so_before_anything_starts(launc
     assert done.returncode == 2
     assert "nothing_of_the_kind: pip install 'rl-slurm-launcher[rsl_rl]'" in done.stderr
     assert not list(workdir.iterdir())
+
+
+def test_a_profile_of_hosts_prints_their_commands_and_a_rerun_does_so_again(launch: Launch, workdir: Path) -> None:
+    (workdir / "conf" / "cluster").mkdir(parents=True)
+    (workdir / "conf" / "cluster" / "desks.yaml").write_text("name: desks\nscheduler: none\nhosts: desk[1-2]\n")
+    done = launch("--config-dir", "conf", "cluster=desks")
+    assert done.returncode == 0, done.stderr
+    run = only_run(workdir)
+    assert f"# on desk2\n{shlex.join(['bash', f'{run}/node.sh', '1'])}\n" in done.stdout
+    again = launch("rerun", run.name)
+    assert again.returncode == 0, again.stderr
+    assert "# on desk1\n" in again.stdout and run.name not in again.stdout.split("# on desk1")[1]

@@ -1,10 +1,13 @@
 """Scripts from templates: valid and clean whatever a profile or a path holds, and open to templates of the user's."""
 
+import dataclasses
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from launcher.config.compose import compose
 from launcher.config.literals import quote
@@ -13,6 +16,7 @@ from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
+from launcher.submit.batch_job import batch_job
 from launcher.submit.script import NODE, script, script_from
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run
 
@@ -39,6 +43,9 @@ def plan_of(*overrides: str) -> Plan:
     config = compose(overrides).config
     validate(config)
     return build(config, Here("the-run", NASTY / "runs", NASTY, f"{NASTY}/bin/python", package=Path("/site/launcher")))
+
+
+A_PLAN = plan_of("cluster=a100x2")
 
 
 def check(text: str) -> None:
@@ -84,6 +91,26 @@ def test_no_value_of_the_ranks_environment_stands_in_a_script() -> None:
     besides = "cluster.env.WANDB_API_KEY=hush"
     for text in (script(plan_of("cluster=a100x2", besides)), script(plan_of(*by_hand("a100x2"), besides), NODE)):
         assert "hush" not in text and "WANDB_API_KEY" not in text
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0/"), min_size=1, max_size=12)
+INSTEAD_OF_SLURM = r"""
+cd() { printf '%s\0' "$1"; }
+srun() { shift; printf '%s\0' "$@"; }
+"""
+
+
+@given(ANY_TEXT, ANY_TEXT.filter(str.isprintable), st.lists(ANY_TEXT, max_size=3))
+@settings(max_examples=30)  # each starts a shell
+def test_any_text_in_a_plan_reaches_srun_as_the_words_that_are_meant(name: str, place: str, words: list[str]) -> None:
+    plan = dataclasses.replace(
+        A_PLAN, name=name, workdir=f"/{place}", run_dir=f"/{place}/run", srun_args=tuple(words), setup=(),
+        directives={},
+    )  # fmt: skip
+    text = (INSTEAD_OF_SLURM + script(plan)).encode()
+    done = subprocess.run(["bash"], input=text, capture_output=True, check=True)
+    job = batch_job(plan)
+    assert done.stdout.decode().split("\0")[:-1] == [f"/{place}", *job.srun_args, *job.agent]
 
 
 OWN = """\

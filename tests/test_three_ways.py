@@ -28,7 +28,8 @@ print("SEEN " + json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))
 """
 NASTY = ("--x", "a b", "it's", "$(hi) `x`", "é,%=", "", "-1")
 BY_NATURE = re.compile(
-    r"SLURM\w*|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL"  # of a job and its GPUs
+    r"SLURM\w*|LAUNCHER_JOB_ID"  # of a job
+    r"|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|ZE_AFFINITY_MASK|GPU_DEVICE_ORDINAL"  # of its GPUs
     r"|SRUN_\w+|ENVIRONMENT|TMPDIR|HOSTNAME"  # Slurm sets them for a task
     r"|SUBMITIT_EXECUTOR"  # submitit says that it was there
     r"|MASTER_PORT"  # a free one
@@ -60,6 +61,20 @@ def by_hand(cluster: Sandbox, workdir: Path, *arguments: str) -> Done:
     return cluster.run(launcher_command("commands", *arguments), cwd=workdir, env=environment())
 
 
+def submit(cluster: Sandbox, file: Path | str, directory: Path) -> str:
+    """sbatch, by hand; returns the job's id."""
+    submitted = cluster.run(["sbatch", "--parsable", str(file)], cwd=directory, env=in_cluster(cluster), check=True)
+    return submitted.stdout.strip()
+
+
+def end_of(cluster: Sandbox, job_id: str) -> str:
+    """How the job ended. (`sbatch --wait` looks only every ten seconds or more.)"""
+    return wait_until(lambda: state if (state := slurm_state(cluster, job_id)) in ENDED else "", 120)
+
+
+ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+
+
 def seen(run: Path) -> list[Any]:
     """What each rank saw, without what names this run."""
     logs = [(run / "attempts/000" / f"rank-{rank}.log").read_text() for rank in range(4)]
@@ -87,7 +102,7 @@ def test_the_three_ways_give_the_ranks_the_same(sandbox: Sandbox, workdir: Path,
     by_submitit = seen(new_run())
 
     assert launch_on(sandbox, workdir, "render", *arguments, "-o", "run it.sbatch").returncode == 0
-    sandbox.run(["sbatch", "--wait", str(workdir / "run it.sbatch")], cwd=tmp_path, env=in_cluster(sandbox), check=True)
+    assert end_of(sandbox, submit(sandbox, workdir / "run it.sbatch", tmp_path)) == "COMPLETED"
     by_sbatch = seen(new_run())
 
     pasted = commands_of(by_hand(sandbox, workdir, *arguments, "cluster.hosts=node[1-2]"), "node1", "node2")
@@ -113,26 +128,23 @@ def test_a_rendered_script_is_edited_copied_and_submitted_from_anywhere(
     text = (workdir / "run it.sbatch").read_text()
     mailed.write_text(text.replace("#SBATCH --nodes=2", "#SBATCH --nodes=2\n#SBATCH --comment='by me'"))
     (workdir / "run it.sbatch").unlink()
-    sandbox.run(["sbatch", "--wait", mailed.name], cwd=tmp_path, check=True)
+    assert end_of(sandbox, submit(sandbox, mailed.name, tmp_path)) == "COMPLETED"
     run = only_run(workdir)
     assert result_of(run)["outcome"] == "completed"
     assert [one["host"] for one in who(run)] == ["node1", "node1", "node2", "node2"]
-    assert slurm_state(sandbox, job_of(run)) == "COMPLETED"
 
 
 def test_a_script_submitted_twice_trains_once_at_a_time(sandbox: Sandbox, workdir: Path) -> None:
     script(workdir, WHO + "import time; time.sleep(4)\n")
     arguments = ("render", *SCRIPT, "cluster.nodes=1", "cluster.gpus_per_node=1", "-o", "run.sbatch")
     assert launch_on(sandbox, workdir, *arguments).returncode == 0
-    submit = ["sbatch", "--parsable", "run.sbatch"]
-    jobs = [sandbox.run(submit, cwd=workdir, check=True).stdout.strip() for _ in range(2)]
+    jobs = [submit(sandbox, "run.sbatch", workdir) for _ in range(2)]
     run = only_run(workdir)
-    ended = wait_until(lambda: {s for job in jobs if (s := slurm_state(sandbox, job)) in ("COMPLETED", "FAILED")}, 90)
-    wait_until(lambda: {slurm_state(sandbox, job) for job in jobs} == {"COMPLETED", "FAILED"}, 60)
-    assert ended and (result_of(run)["outcome"], result_of(run)["attempts"]) == ("completed", 1)
+    assert sorted(end_of(sandbox, job) for job in jobs) == ["COMPLETED", "FAILED"]
+    assert (result_of(run)["outcome"], result_of(run)["attempts"]) == ("completed", 1)
     said = "".join(path.read_text() for path in (run / "slurm").iterdir())
     assert f"already being trained by job {job_of(run)}: this start leaves it alone" in said
-    sandbox.run(["sbatch", "--wait", "run.sbatch"], cwd=workdir, check=True)  # later: another attempt
+    assert end_of(sandbox, submit(sandbox, "run.sbatch", workdir)) == "COMPLETED"  # later: another attempt
     assert (result_of(run)["outcome"], result_of(run)["attempts"]) == ("completed", 2)
     assert job_of(run) not in jobs
 
@@ -148,7 +160,7 @@ srun {{ job.srun_args | words }} {{ job.agent | words }}
 """)
     arguments = ("render", *SCRIPT, "cluster.nodes=2", "--template", "my own.sbatch", "-o", "run.sbatch")
     assert launch_on(sandbox, workdir, *arguments).returncode == 0
-    sandbox.run(["sbatch", "--wait", "run.sbatch"], cwd=workdir, check=True)
+    assert end_of(sandbox, submit(sandbox, "run.sbatch", workdir)) == "COMPLETED"
     run = only_run(workdir)
     assert result_of(run)["outcome"] == "completed"
     assert (workdir / "mine.txt").read_text() == f"mine: {run.name}\n"

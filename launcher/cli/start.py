@@ -42,12 +42,12 @@ def start_plan(plan: Plan, composed: Composed, snapshot_of: Path | None = None) 
     if config.dry_run:
         print(describe(plan))
         return 0
-    if plan.scheduler == "none":
-        raise UserError("nobody starts a run on cluster.hosts but you: see `python -m launcher commands …`")
     require_packages(config)
     if plan.scheduler == "slurm":
         require_slurm()
     run = write_run(plan, composed, collect(plan), snapshot_of=snapshot_of)
+    if plan.scheduler == "none":
+        return _show_commands(plan, run)
     return run_here(plan, run) if plan.scheduler == "local" else _submit_new(plan, run, config.wait)
 
 
@@ -93,16 +93,13 @@ def commands(argv: Sequence[str]) -> int:
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
+    arguments.overrides.append("cluster.scheduler=none")
+    return start(arguments)
+
+
+def _show_commands(plan: Plan, run: RunDir) -> int:
     from launcher.submit.by_hand import write_commands
 
-    arguments.overrides.append("cluster.scheduler=none")
-    composed = _compose(arguments)
-    plan = plan_here(composed.config)
-    if composed.config.dry_run:
-        print(describe(plan))
-        return 0
-    require_packages(composed.config)
-    run = write_run(plan, composed, collect(plan))
     print(f"{plan.one_line_name}: {_ranks(plan)} on {plan.resources.nodes} hosts · {run.path}")
     for host, command in zip(plan.hosts, write_commands(plan, run)):
         print(f"\n# on {host}\n{command}")

@@ -13,24 +13,22 @@ from launcher.plan.plan import Mount, Plan
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.hostlist import expand
 
-Start = tuple[list[str], dict[str, str]]
-"""A command and its environment."""
 
-
-def prepare(plan: Plan, attempt: Attempt, host: str, command: Sequence[str], contract: Mapping[str, str]) -> Start:
-    """The command as this node starts it: with the job's environment, the plan's and the contract's, in the image.
+def prepare(
+    plan: Plan, attempt: Attempt, host: str, command: Sequence[str], contract: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command as this node starts it, in the image, and its environment: the job's, the plan's, the contract's.
 
     Raises:
         LauncherError: the image cannot take the mounts.
     """
-    run = RunDir(Path(plan.run_dir))
     ours = {**plan.values(str(attempt.path), lambda hosts: host in expand(hosts)), **contract}
     environment = {**os.environ, **ours}
     if plan.container is None:
-        return list(command), _with_this_package(run, environment)
+        return list(command), _with_our_code(plan, environment)
     if plan.container.runtime == "pyxis":  # this agent is in the image, too, and was handed what may be in it
-        return list(command), _with_this_package(run, {**environment, **container.IN_A_CONTAINER, **ours})
-    ours = _with_this_package(run, ours)  # the host's own search path leads to packages for the host's Python
+        return list(command), _with_our_code(plan, {**environment, **container.IN_A_CONTAINER, **ours})
+    ours = _with_our_code(plan, ours)  # the host's own search path leads to packages for the host's Python
     names = container.handed_on(plan.container, os.environ, ours)
     environment = {**environment, **container.IN_A_CONTAINER, **ours}
     if plan.container.runtime == "charliecloud":
@@ -39,9 +37,11 @@ def prepare(plan: Plan, attempt: Attempt, host: str, command: Sequence[str], con
     return container.wrap(plan, command, names), container.carried(plan.container, environment, names)
 
 
-def _with_this_package(run: RunDir, environment: Mapping[str, str]) -> dict[str, str]:
-    path = [str(run.code), *filter(None, environment.get("PYTHONPATH", "").split(":"))]
-    return {**environment, "PYTHONPATH": ":".join(dict.fromkeys(path))}
+def _with_our_code(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+    """This package, and what the submission found on its PYTHONPATH as the snapshot has it, before all else."""
+    code = (str(RunDir(Path(plan.run_dir)).code), *plan.import_paths)
+    path = dict.fromkeys([*code, *filter(None, environment.get("PYTHONPATH", "").split(":"))])
+    return {**environment, "PYTHONPATH": ":".join(path)}
 
 
 _FOR_NAMES = ("/etc/hosts", "/etc/resolv.conf")

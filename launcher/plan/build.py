@@ -210,11 +210,16 @@ def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
 
 
 def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
-    """The directory that the run starts in, its records, this package, and the checkpoint to start from."""
+    """The user's code, the records, this package, and the checkpoint to start from.
+
+    A snapshot lies among the records, but links what git ignores to where it is in the repository.
+    """
     records = here.shared or run_dir
-    yield Mount(str(here.workdir), str(here.workdir))
-    for path, read_only in ((records, False), (here.package, True), (Path(here.resume or records), True)):
-        if not path.is_relative_to(here.workdir) and (path != records or not read_only):
+    code = here.workdir if here.snapshot is None else here.snapshot.repository
+    yield Mount(str(code), str(code))
+    besides = {records: False, here.package: True, **({Path(here.resume): True} if here.resume else {})}
+    for path, read_only in besides.items():
+        if not path.is_relative_to(code):
             yield Mount(str(path), str(path), read_only)
 
 

@@ -6,7 +6,9 @@ runtimes cut values at commas. Nothing else of the host's environment goes in, n
 
 from __future__ import annotations
 
+import csv
 import fnmatch
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from launcher.plan.plan import Container, Mount, Plan
@@ -81,18 +83,17 @@ def _apptainer(container: Container, workdir: str, gpus: int) -> Iterator[str]:
 
 def _comma_separated(mount: Mount) -> str:
     """Fields as in a CSV file, so that a path may hold a comma or a quote."""
-    fields = [
-        "type=bind",
-        f"source={mount.source}",
-        f"destination={mount.target}",
-        *(["ro"] if mount.read_only else []),
-    ]
-    return ",".join(f'"{text}"'.replace('"', '""')[1:-1] if '"' in text or "," in text else text for text in fields)
+    fields = ["type=bind", f"source={mount.source}", f"destination={mount.target}"]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow([*fields, *(["ro"] if mount.read_only else [])])
+    return text.getvalue()
 
 
 def _charliecloud(container: Container, workdir: str, names: Sequence[str]) -> Iterator[str]:
     kept = [*names, *(["HOME"] if container.mount_home else [])]
-    yield from ("ch-run", f"--unset-env=!({'|'.join(kept)})", f"--set-env=PATH={_PATH}")
+    yield from ("ch-run", f"--unset-env=!({'|'.join(kept)})")
+    if "PATH" not in names:
+        yield f"--set-env=PATH={_PATH}"
     if container.mount_home:
         yield "--home"
     for mount in container.mounts:
