@@ -59,11 +59,12 @@ def test_any_text_expands_to_plain_names_or_is_refused(text: str) -> None:
 
 @given(st.text(st.characters(min_codepoint=32, exclude_characters="\x7f", exclude_categories=("Cs",)), min_size=1))
 @settings(max_examples=40)  # each starts a process
-def test_a_shell_reads_any_directive_as_it_was_meant(value: str) -> None:
+def test_a_shell_reads_any_directive_as_it_was_meant_but_for_sbatchs_escapes(value: str) -> None:
+    """sbatch, unlike a shell, takes a backslash for an escape in single quotes; tests/test_fidelity.py asks sbatch."""
     (line,) = as_header({"job-name": value})
     argument = line.removeprefix("#SBATCH ")
     read = subprocess.run(["sh", "-c", f"printf %s {argument}"], capture_output=True, check=True).stdout.decode()
-    assert [read] == as_arguments({"job-name": value})
+    assert [read.replace("\\\\", "\\")] == as_arguments({"job-name": value})
 
 
 def test_a_flag_has_no_value() -> None:
