@@ -51,7 +51,7 @@ def environment_of(values: Sequence[str]) -> dict[str, str]:
 
 @given(st.lists(VALUES, min_size=10, max_size=30))
 @example(NASTY)
-@settings(max_examples=8)  # each composes twice
+@settings(max_examples=4)  # each composes twice
 def test_any_value_survives_hydra_and_the_written_configuration(values: list[str]) -> None:
     import tempfile
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from launcher.config.literals import quote
+from launcher.config.secrets import mask
 from launcher.errors import UserError
-from launcher.submit import snapshot
+from launcher.submit import provenance, snapshot
 from launcher.submit.snapshot import take_snapshot
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
@@ -186,11 +187,19 @@ def test_paths_of_the_repository_lead_into_the_copy_and_others_stay(launch: Laun
     assert plan["entry"][2] == f"{repository}/../else.py"
 
 
+def test_a_run_may_be_submitted_from_a_directory_without_files(launch: Launch, repository: Path) -> None:
+    (repository / "empty").mkdir()
+    os.chdir(repository / "empty")
+    assert launch("render", *ON_SLURM[:2], "task.path=../train.py", "cluster=a100x2", "-o", "x.sbatch").returncode == 0
+    assert (only_run(repository / "empty") / "snapshot" / "empty").is_dir()
+
+
 def test_packages_of_the_repository_are_imported_from_the_copy(launch: Launch, repository: Path) -> None:
     plan = plan_of(launch, repository, *ON_SLURM, PYTHONPATH=f"{repository}/src:{ROOT}")
     assert plan["import_paths"] == [f"{plan['run_dir']}/snapshot/src"]
 
 
+@pytest.mark.train
 def test_a_run_on_this_machine_takes_none_unless_it_is_asked_for(launch: Launch, repository: Path) -> None:
     assert not plan_of(launch, repository, *TRAIN)["snapshot"]
     assert not plan_of(launch, repository, *ON_SLURM, "snapshot=off")["snapshot"]
@@ -275,6 +284,50 @@ def test_provenance_names_the_packages_of_the_ranks_interpreter(launch: Launch, 
     assert facts["torch"] is None
 
 
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65  Release Build\n", "580.65"),
+        ("", None),
+    ],
+)
+def test_the_driver_is_read_from_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, version: str | None
+) -> None:
+    (tmp_path / "version").write_text(line)
+    monkeypatch.setattr(provenance, "_NVIDIA", tmp_path / "version")
+    assert provenance._driver() == version
+
+
+@pytest.mark.parametrize(
+    ("packages", "version"),
+    [
+        ({"torch": "2.9.1+cu128"}, "12.8"),
+        ({"torch": "2.9.1", "nvidia-cuda-runtime-cu12": "12.8.90"}, "12.8.90"),
+        ({"torch": "2.13.0+cpu"}, None),
+    ],
+)
+def test_the_cuda_that_torch_was_built_for(packages: dict[str, str], version: str | None) -> None:
+    assert provenance._cuda(packages) == version
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("cluster.env.WANDB_API_KEY=hush", "cluster.env.WANDB_API_KEY=********"),
+        ("cluster.env={MY_TOKEN: 'hu, sh', A: 1}", "cluster.env={MY_TOKEN: ********, A: 1}"),
+        ("task.args=[--password, hush, --lr, 1]", "task.args=[--password, ********, --lr, 1]"),
+        ("task.args={secret: hush}", "task.args={secret: ********}"),
+        ("tracking.mlflow.uri=https://me:hush@host/x", "tracking.mlflow.uri=https://host/x"),
+        ("task.args=[--tokenizer, gpt2]", "task.args=[--tokenizer, gpt2]"),
+        ("agent.lr=1e-3", "agent.lr=1e-3"),
+    ],
+)
+def test_a_command_line_is_shown_without_its_secrets(word: str, shown: str) -> None:
+    assert mask(word) == shown
+
+
 def comparable(run: Path) -> dict[str, Any]:
     """The plan of a run, with its own id and directory taken out."""
     return json.loads((run / "plan.json").read_text().replace(run.name, "ID"))
@@ -321,6 +374,7 @@ def _with_sbatch(directory: Path) -> str:
     return f"{tools}:{os.environ['PATH']}"
 
 
+@pytest.mark.train
 def test_a_rerun_trains_the_same_with_one_key_changed(launch: Launch, repository: Path) -> None:
     (repository / "train.py").write_text("import sys, os; print('GOT', sys.argv[1:], os.getcwd())\n")
     assert launch(*TRAIN, "snapshot=git", "task.args=[--lr, 1]").returncode == 0

@@ -101,7 +101,7 @@ def write_run(
     """
     run = rundir.create(Path(plan.run_dir).parent, plan.run_id, code)
     try:
-        if plan.snapshot and not Path(plan.snapshot).exists():
+        if plan.snapshot:
             _fill_snapshot(plan, snapshot_of)
         write_atomic(run.config, composed.yaml)
         if isinstance(provenance, Path):
@@ -116,10 +116,12 @@ def write_run(
 
 
 def _fill_snapshot(plan: Plan, snapshot_of: Path | None) -> None:
-    if snapshot_of is None:
-        take_snapshot(Path(plan.snapshot), Path(plan.repository), Path(plan.run_dir).parent)
-    else:
-        repeat_snapshot(Path(plan.snapshot), snapshot_of)
+    target = Path(plan.snapshot)
+    if not target.exists() and snapshot_of is None:
+        take_snapshot(target, Path(plan.repository), Path(plan.run_dir).parent)
+    elif not target.exists() and snapshot_of is not None:
+        repeat_snapshot(target, snapshot_of)
+    Path(plan.workdir).mkdir(parents=True, exist_ok=True)  # git knows nothing of a directory without files
 
 
 def find_checkpoint(config: Config, runs_dir: Path) -> Path:
