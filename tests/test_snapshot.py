@@ -433,3 +433,24 @@ def test_what_is_edited_while_a_job_waits_changes_nothing(sandbox: Sandbox, repo
     assert f"FROM {repository}" in log
     assert not (run / "code" / "launcher").is_symlink()
     assert json.loads((run / "provenance.json").read_text())["slurm"]
+
+
+@pytest.mark.slurm
+@pytest.mark.train
+def test_the_runs_of_a_sweep_share_one_snapshot(sandbox: Sandbox, repository: Path) -> None:
+    (repository / "train.py").write_text("import sys\nprint('SAID', 'as submitted', sys.argv[1:])\n")
+    swept = ("-m", *TRAIN, "cluster=sandbox", "cluster.extra_directives.hold=true")
+    done = launch_on(sandbox, repository, *swept, "task.args.x='${HOME}','b c'")
+    assert done.returncode == 0, done.stderr
+    (repository / "train.py").unlink()
+    (sweep,) = (repository / "runs").iterdir()
+    runs = [path.parent for path in sorted(sweep.glob("*/plan.json"))]
+    assert {json.loads((run / "plan.json").read_text())["snapshot"] for run in runs} == {str(sweep / "snapshot")}
+    assert all((run / "provenance.json").is_file() and not (run / "snapshot").exists() for run in runs)
+    (job,) = {
+        record["job_id"] for record in map(json.loads, map(Path.read_text, sweep.glob("batches/*/submission.json")))
+    }
+    sandbox.run(["scontrol", "release", job], check=True)
+    wait_until(lambda: all((run / "result.json").exists() for run in runs), 60)
+    said = ["".join((run / "attempts/000/rank-0.log").read_text().split("SAID")[1:]).strip() for run in runs]
+    assert said == ["as submitted ['--x', '${HOME}']", "as submitted ['--x', 'b c']"]
