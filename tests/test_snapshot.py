@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from launcher.config.literals import quote
-from launcher.config.secrets import mask
 from launcher.errors import UserError
 from launcher.submit import provenance, snapshot
+from launcher.submit.secrets import mask
 from launcher.submit.snapshot import take_snapshot
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox

@@ -143,7 +143,8 @@ def interrupted_sbatch(workdir: Path, before: str, after: str) -> dict[str, str]
     real = subprocess.run(["which", "sbatch"], capture_output=True, text=True, check=True).stdout.strip()
     fake = workdir / "bin" / "sbatch"
     fake.parent.mkdir(exist_ok=True)
-    fake.write_text(f'#!/bin/bash\nlauncher=$PPID\n{before}\n{real} "$@"\n{after}\n')
+    asked = f'[ "$1" = --version ] && exec {real} --version'
+    fake.write_text(f'#!/bin/bash\n{asked}\nlauncher=$PPID\n{before}\n{real} "$@"\n{after}\n')
     fake.chmod(0o755)
     return {"PATH": f"{fake.parent}:{os.environ['PATH']}"}
 

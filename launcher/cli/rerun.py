@@ -17,7 +17,7 @@ from launcher.records import rundir
 from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_again, plan_here
 
-_GROUPS = ("task", "library", "cluster", "nccl", "agent")
+_GROUPS = ("task", "library", "cluster", "agent")
 
 
 def rerun(argv: Sequence[str]) -> int:

@@ -174,8 +174,11 @@ def _typed(tree: DictConfig) -> Config:
 
 
 def _to_yaml(tree: DictConfig) -> str:
-    """As OmegaConf.to_yaml, but with libyaml, which is five times as fast."""
-    plain = OmegaConf.to_container(tree, enum_to_str=True)
+    """As OmegaConf.to_yaml, but with libyaml, which is five times as fast.
+
+    Every interpolation is filled in: what it was filled in with may be another thing tomorrow.
+    """
+    plain = literals.escape_all(OmegaConf.to_container(tree, resolve=True, enum_to_str=True))
     return yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
@@ -183,7 +186,14 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
     """Quotes what OmegaConf, unlike YAML 1.1, would read as a number."""
 
 
-_Dumper.add_representer(str, OmegaConfDumper.str_representer)
+def _represent_text(dumper: Any, text: str) -> Any:
+    """YAML takes four signs for line breaks, or for nothing, unless they are escaped in double quotes."""
+    if any(sign in text for sign in "\x85\u2028\u2029\ufeff"):
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+    return OmegaConfDumper.str_representer(dumper, text)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _added_keys(tree: DictConfig, schema: Any, prefix: str) -> Iterator[str]:

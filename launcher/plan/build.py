@@ -43,7 +43,7 @@ class Here:
 
     def find(self, path: str) -> Path:
         """Where the ranks find a path of the configuration: in the snapshot, where that has it."""
-        found = self.workdir / os.path.expanduser(path)
+        found = _absolute(path, self.workdir)
         return found if self.snapshot is None else self.snapshot.locate(found)
 
     package: Path = Path(__file__).resolve().parents[1]

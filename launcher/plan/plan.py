@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -33,13 +34,14 @@ class Setting:
 
     def describe(self) -> str:
         """The value, its origin and reason, for a person; a secret stays one."""
-        secret = any(mark in self.name.upper() for mark in _SECRET)
+        secret = SECRET.search(self.name) is not None
         value = "********" if secret else shlex.quote(self.value_in("<attempt>"))
         where = f", on {self.hosts} only" if self.hosts else ""
         return f"{value}  ({self.origin}{where}{f': {self.reason}' if self.reason else ''})"
 
 
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
+SECRET = re.compile("KEY|TOKEN(?!IZ)|SECRET|PASS(?!E)|CREDENTIAL", re.IGNORECASE)
+"""Found in names whose values are kept from sight; a tokenizer and a passenger are no secrets."""
 
 
 @dataclass(frozen=True)

@@ -207,12 +207,6 @@ def _fill(run: RunDir, code: Path | None) -> None:
         file.write(secrets.token_hex(32))
 
 
-def fill_code(code: Path) -> None:
-    """Make a directory from which the nodes and the ranks import this package."""
-    code.mkdir()
-    (code / "launcher").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
-
-
 def all_runs(runs_dir: Path) -> list[RunDir]:
     """The runs of a directory, the oldest first."""
     return [RunDir(path.parent) for path in sorted(runs_dir.glob("*/plan.json"))]

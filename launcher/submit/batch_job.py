@@ -21,7 +21,7 @@ class BatchJob:
     workdir: Path
     """Where the setup begins, whatever the directory of the submission."""
     setup: tuple[str, ...]
-    """Lines of shell, run in the directory of the submission."""
+    """Lines of shell."""
     code: Path
     """To be put on PYTHONPATH: the nodes' launcher."""
     srun_args: tuple[str, ...]

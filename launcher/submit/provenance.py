@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import launcher
-from launcher.config.secrets import mask, without_login
 from launcher.plan.plan import Plan
 from launcher.records.files import Record
 from launcher.slurm import commands
 from launcher.submit.git import GitError, git, repository_of
+from launcher.submit.secrets import mask, without_login
 
 _LONGEST_DIFF = 1024**2
 """Bytes; what does not fit is in the snapshot."""
