@@ -16,7 +16,7 @@ from launcher.plan.snapshot import Snapshot
 from launcher.submit.batch_job import batch_job
 from tests.conftest import Launch
 
-HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python", package=Path("/site/launcher"))
+HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
 PYXIS = ("cluster=a100x2", "cluster.container.runtime=pyxis", "cluster.container.image='nvcr.io#nvidia/pytorch:25.09'")
 APPTAINER = ("cluster=a100x2", "cluster.container.runtime=apptainer", "cluster.container.image=/images/torch.sif")
 CHARLIECLOUD = ("cluster.container.runtime=charliecloud",)
@@ -34,8 +34,7 @@ def test_pyxis_starts_the_whole_task_in_the_image_and_hands_variables_on_by_name
     assert job.container_args == (
         "--export=PYTHONPATH,WANDB_API_KEY",
         "--container-image=nvcr.io#nvidia/pytorch:25.09",
-        "--container-mounts=/work dir:/work dir,/runs/the-run:/runs/the-run,/site/launcher:/site/launcher:ro,"
-        "/data:/data:ro",
+        "--container-mounts=/work dir:/work dir,/runs/the-run:/runs/the-run,/data:/data:ro",
         "--container-workdir=/work dir",
         "--container-env=PYTHONPATH,WANDB_API_KEY",
         "--no-container-mount-home",
@@ -50,7 +49,6 @@ def test_apptainer_wraps_the_ranks_command_and_the_agent_stays_outside() -> None
         "apptainer", "exec", "--cleanenv", "--no-eval", "--nv",
         "--mount=type=bind,source=/work dir,destination=/work dir",
         "--mount=type=bind,source=/runs/the-run,destination=/runs/the-run",
-        "--mount=type=bind,source=/site/launcher,destination=/site/launcher,ro",
         "--pwd=/work dir", "--writable-tmpfs", "/images/torch.sif", "python3", "x",
     ]  # fmt: skip
     job = batch_job(plan)
@@ -76,7 +74,7 @@ def test_a_snapshot_brings_the_repository_that_its_links_lead_to() -> None:
     )
     settings = build(compose(APPTAINER).config, here).container
     assert settings is not None
-    assert [mount.target for mount in settings.mounts] == ["/repo", "/runs/the-run", "/site/launcher"]
+    assert [mount.target for mount in settings.mounts] == ["/repo", "/runs/the-run"]
 
 
 def test_charliecloud_keeps_what_is_named_and_sets_a_path_unless_the_plan_does() -> None:
@@ -120,7 +118,7 @@ def test_a_mistake_in_the_settings_of_a_container_is_named(overrides: list[str],
 @pytest.mark.parametrize("character", [":", ","])
 def test_a_directory_that_a_runtime_cannot_mount_is_refused(settings: tuple[str, ...], character: str) -> None:
     workdir = Path(f"/work{character}dir")
-    here = Here("the-run", workdir / "runs", workdir, "python", package=Path("/site"))
+    here = Here("the-run", workdir / "runs", workdir, "python")
     config = compose(settings).config
     if settings is APPTAINER:
         build(config, here)

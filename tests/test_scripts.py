@@ -42,7 +42,7 @@ ANYTHING = [
 def plan_of(*overrides: str) -> Plan:
     config = compose(overrides).config
     validate(config)
-    return build(config, Here("the-run", NASTY / "runs", NASTY, f"{NASTY}/bin/python", package=Path("/site/launcher")))
+    return build(config, Here("the-run", NASTY / "runs", NASTY, f"{NASTY}/bin/python"))
 
 
 A_PLAN = plan_of("cluster=a100x2")
@@ -72,7 +72,7 @@ def test_the_scripts_of_every_profile_are_clean(profile: str, besides: list[str]
 
 
 def test_a_line_break_in_a_path_does_not_begin_a_command() -> None:
-    here = Here("the-run", Path("/a\nrm -rf b/runs"), Path("/a\nrm -rf b"), "/bin/python", package=Path("/site"))
+    here = Here("the-run", Path("/a\nrm -rf b/runs"), Path("/a\nrm -rf b"), "/bin/python")
     text = script(build(compose(by_hand("a100x2")).config, here), NODE)
     check(text)
     assert "# All that the run does is decided in /a?rm -rf b/runs/the-run/plan.json" in text

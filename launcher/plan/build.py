@@ -46,8 +46,6 @@ class Here:
         found = _absolute(path, self.workdir)
         return found if self.snapshot is None else self.snapshot.locate(found)
 
-    package: Path = Path(__file__).resolve().parents[1]
-    """The launcher's own directory, absolute: a container has to have it."""
     shared: Path | None = None
     """Of a sweep: the directory of what its runs have in common, their own among it."""
 
@@ -210,14 +208,14 @@ def _container(cluster: Cluster, here: Here, run_dir: Path) -> Container | None:
 
 
 def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
-    """The user's code, the records, this package, and the checkpoint to start from.
+    """The user's code, the records with a copy of this package, and the checkpoint to start from.
 
     A snapshot lies among the records, but links what git ignores to where it is in the repository.
     """
     records = here.shared or run_dir
     code = here.workdir if here.snapshot is None else here.snapshot.repository
     yield Mount(str(code), str(code))
-    besides = {records: False, here.package: True, **({Path(here.resume): True} if here.resume else {})}
+    besides = {records: False, **({Path(here.resume): True} if here.resume else {})}
     for path, read_only in besides.items():
         if not path.is_relative_to(code):
             yield Mount(str(path), str(path), read_only)
