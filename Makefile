@@ -10,6 +10,8 @@ ISAACLAB_ENV ?= .venv-isaaclab
 MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
 TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,test
+NONE_CHOSEN := 5
+FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train"
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
@@ -19,10 +21,11 @@ train: .venv/train
 
 test: lint
 	@$(BIN)/python -m tests.sandbox install || echo "tests of Slurm are skipped: see above for how to get them"
-	$(BIN)/python -m pytest $(ARGS)
+	$(FAST) $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
+	$(BIN)/python -m pytest -m "slurm or train" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
 
 fast: lint
-	$(BIN)/python -m pytest -m "not slurm and not train" $(ARGS)
+	$(FAST) $(ARGS)
 
 lint: .venv/test
 	$(BIN)/ruff check .

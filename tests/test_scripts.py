@@ -101,10 +101,10 @@ srun() { shift; printf '%s\0' "$@"; }
 
 
 @given(ANY_TEXT, ANY_TEXT.filter(str.isprintable), st.lists(ANY_TEXT, max_size=3))
-@settings(max_examples=30)  # each starts a shell
+@settings(max_examples=15)  # each starts a shell
 def test_any_text_in_a_plan_reaches_srun_as_the_words_that_are_meant(name: str, place: str, words: list[str]) -> None:
     plan = dataclasses.replace(
-        A_PLAN, name=name, workdir=f"/{place}", run_dir=f"/{place}/run", srun_args=tuple(words), setup=(),
+        A_PLAN, name=name, submit_dir=f"/{place}", run_dir=f"/{place}/run", srun_args=tuple(words), setup=(),
         directives={},
     )  # fmt: skip
     text = (INSTEAD_OF_SLURM + script(plan)).encode()
