@@ -166,3 +166,14 @@ def test_a_sweep_here_runs_beside_each_other_and_shows_each_runs_end(launch: Lau
     assert (again.returncode, "1 failed" in again.stdout) == (1, True)
     assert len(list((workdir / "runs").glob("*/*-0001/attempts/*"))) == 2
     assert len(list((workdir / "runs").glob("*/*-0000/attempts/*"))) == 1
+
+
+@pytest.mark.train
+def test_a_sweep_here_gives_each_run_a_device_of_its_own(launch: Launch, workdir: Path) -> None:
+    (workdir / "t.py").write_text("import os, time\nprint('SEES', os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(2)\n")
+    script = ("task=script", "library=torchrun", "task.path=t.py", "seed=1,2,3")
+    done = launch("-m", *script, CUDA_VISIBLE_DEVICES="4,GPU-7f")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 runs, 2 at a time on this machine" in done.stdout
+    logs = [path.read_text() for path in sorted((workdir / "runs").glob("*/*/attempts/000/rank-0.log"))]
+    assert set(logs) == {"SEES 4\n", "SEES GPU-7f\n"} and len(logs) == 3
