@@ -177,3 +177,23 @@ def test_a_sweep_here_gives_each_run_a_device_of_its_own(launch: Launch, workdir
     assert "3 runs, 2 at a time on this machine" in done.stdout
     logs = [path.read_text() for path in sorted((workdir / "runs").glob("*/*/attempts/000/rank-0.log"))]
     assert set(logs) == {"SEES 4\n", "SEES GPU-7f\n"} and len(logs) == 3
+
+
+LOSS = """\
+import json, os, sys
+with open(os.environ["LAUNCHER_PROGRESS"], "a") as file:
+    print(json.dumps({"iteration": 1, "loss": 0.25}), file=file)
+"""
+
+
+@pytest.mark.train
+def test_the_table_of_a_sweep_shows_the_sweeps_metric(launch: Launch, workdir: Path) -> None:
+    (workdir / "t.py").write_text(LOSS)
+    script = ("task=script", "library=torchrun", "task.path=t.py", "cluster.device=cpu")
+    done = launch("-m", *script, "seed=1,2", "sweep.metric=loss")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = launch("status", next((workdir / "runs").iterdir()).name).stdout.splitlines()
+    assert "METRIC" in table[0] and [("seed=1" in table[1], "loss 0.25" in table[1]), "loss 0.25" in table[2]] == [
+        (True, True),
+        True,
+    ]

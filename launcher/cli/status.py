@@ -25,6 +25,8 @@ class Row:
     status: Status
     overrides: str = ""
     """What tells a run of a sweep from the others."""
+    metric: str = ""
+    """The sweep's metric, where that is another one than the return."""
 
 
 def status(argv: Sequence[str]) -> int:
@@ -64,10 +66,16 @@ def rows_of(sweep: SweepDir) -> list[Row]:
     overrides = sweep.overrides()
     common = set[str].intersection(*map(set, overrides.values())) if len(overrides) > 1 else set[str]()
     statuses = statuses_of([RunDir(path) for path in sweep.run_paths()])
+    metric = sweep.read().get("sweep", {}).get("metric", "return_mean")
     return [
-        Row(one, " ".join(word for word in words if word not in common))
+        Row(one, " ".join(word for word in words if word not in common), _metric(one, metric))
         for one, words in zip(statuses, overrides.values())
     ]
+
+
+def _metric(one: Status, name: str) -> str:
+    value = one.metrics.get(name)
+    return "" if name == "return_mean" or not isinstance(value, (int, float)) else f"{name} {value:.4g}"
 
 
 _WORST_FIRST = (RUNNING, PENDING, UNKNOWN, LOST, FAILED, STOPPED, COMPLETED)
@@ -93,7 +101,7 @@ def summary(sweep: SweepDir, statuses: Sequence[Status]) -> Status:
     )
 
 
-_HEADINGS = ("RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "FRAMES/S", "JOB", "NODES", "TRY")
+_HEADINGS = ("RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "METRIC", "FRAMES/S", "JOB", "NODES", "TRY")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -106,6 +114,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         one.detail,
         progress,
         "" if one.return_mean is None else f"{one.return_mean:.1f}",
+        row.metric,
         "" if one.fps is None else f"{one.fps:,.0f}",
         one.where,
         one.nodes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Status:
     return_mean: float | None
     fps: float | None
     attempts: int
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """All that the newest line of metrics.jsonl says."""
 
     @property
     def active(self) -> bool:
@@ -59,6 +61,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         return_mean=metrics.get("return_mean"),
         fps=metrics.get("fps"),
         attempts=len(run.attempts()),
+        metrics=metrics,
     )
 
 
