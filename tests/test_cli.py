@@ -64,6 +64,10 @@ def test_the_verb_plan_is_a_dry_run_for_programs_too(launch: Launch, workdir: Pa
         (["cluster.time=1h"], 2, "1:30:00"),
         (["--verbos"], 2, "no option"),
         (["resume", "nix"], 2, "no run 'nix'"),
+        (["statsu"], 2, "there is no command 'statsu'; did you mean status?"),
+        (["seed=1,2"], 2, "with -m it is a sweep"),
+        (["plan", "-m", "seed=1,2"], 2, "-m … dry_run=true"),
+        (["cluster=a100x2", "cluster.extra_directives.nodes=3", "dry_run=true"], 2, "use cluster.nodes"),
         (["task=script", "library=torchrun", "task.path=nix.py"], 2, "no file"),
         (["runs_dir=/proc/nix"], 2, "runs_dir"),
         (["resume=latest"], 2, "has a checkpoint"),
@@ -226,3 +230,12 @@ def test_a_profile_of_hosts_prints_their_commands_and_a_rerun_does_so_again(laun
     again = launch("rerun", run.name)
     assert again.returncode == 0, again.stderr
     assert "# on desk1\n" in again.stdout and run.name not in again.stdout.split("# on desk1")[1]
+
+
+def test_a_checkpoint_of_another_library_is_refused(launch: Launch, workdir: Path) -> None:
+    checkpoint = workdir / "runs/old/checkpoints/000000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "seal.json").write_text('{"iteration": 1, "world_size": 1, "files": {}}')
+    (workdir / "runs/old/plan.json").write_text('{"training": {"library": "skrl", "task": {"name": "cartpole"}}}')
+    done = launch("resume=runs/old/checkpoints/000000001", "dry_run=true")
+    assert (done.returncode, "was trained with library=skrl, not rsl_rl" in done.stderr) == (2, True), done.stderr

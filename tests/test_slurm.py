@@ -322,3 +322,24 @@ def test_a_node_that_loses_power_ends_the_attempt_by_that_name(sandbox: Sandbox,
 def _lost(run: Path) -> Callable[[], bool] | bool:
     events = (run / "attempts/000/events.jsonl").read_text().splitlines()
     return any(json.loads(line).get("event") == "lost" and json.loads(line)["host"] == "node4" for line in events)
+
+
+def test_a_job_whose_setup_fails_says_why_in_one_line(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, "")
+    setup = "cluster.setup=['echo no licence >&2; exit 3']"
+    done = launch_on(sandbox, workdir, *SCRIPT, setup, "wait=true")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("launcher: failed: job ") and "ended before any rank started (no licence)" in line
+    (status,) = json.loads(launch_on(sandbox, workdir, "status", "--json").stdout)
+    assert (status["state"], status["detail"], status["message"]) == ("failed", "setup", "no licence")
+
+
+def test_a_job_that_could_never_start_is_submitted_with_a_warning(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, "")
+    done = launch_on(sandbox, workdir, *SCRIPT, "cluster.nodes=9")
+    assert done.returncode == 0
+    assert "would wait for ever, as things are: partition main has 4 nodes, and the job asks for 9" in done.stderr
+    assert launch_on(sandbox, workdir, "cancel", only_run(workdir).name).returncode == 0
+    wait_until(lambda: slurm_state(sandbox, job_of(only_run(workdir))) == "CANCELLED")
+    assert "stopped  cancelled before it started" in launch_on(sandbox, workdir, "status").stdout

@@ -55,11 +55,16 @@ def on_slurm(gpus_per_node: int, **cluster: Any) -> Config:
     return Config(cluster=Cluster(scheduler=Scheduler.slurm, gpus_per_node=gpus_per_node, **cluster))
 
 
+def on_slurm_script(gpus_per_node: int, **cluster: Any) -> Config:
+    config = on_slurm(gpus_per_node, **cluster)
+    config.task.path = "x.py"
+    return config
+
+
 def members(count: int, **cluster: Any) -> list[Member]:
     found: list[Member] = []
     for number in range(count):
-        config = on_slurm(2, **cluster)
-        config.task.path = "x.py"
+        config = on_slurm_script(2, **cluster)
         plan = build(config, Here(f"run-{number:04}", Path("/runs"), Path("/w"), "python"))
         found.append(Member(plan, plan))
     return found
@@ -67,8 +72,9 @@ def members(count: int, **cluster: Any) -> list[Member]:
 
 @given(st.integers(1, 60), st.integers(1, 6), st.integers(1, 20))
 def test_arrays_hold_every_run_once_in_order_and_are_never_too_long(count: int, pack: int, most: int) -> None:
-    runs = members(count)
-    found = arrays(runs, pack, most)
+    shared = build(on_slurm_script(pack), Here("shared", Path("/runs"), Path("/w"), "python"))
+    runs = [Member(one.plan, shared if pack > 1 else one.plan) for one in members(count)]
+    found = arrays(runs, most)
     assert [plan.run_id for array in found for task in array.tasks for plan in task] == [
         one.plan.run_id for one in runs
     ]
@@ -77,12 +83,12 @@ def test_arrays_hold_every_run_once_in_order_and_are_never_too_long(count: int, 
 
 
 def test_runs_that_ask_slurm_for_something_else_come_in_an_array_of_their_own() -> None:
-    found = arrays([*members(3), *members(2, time="1:00:00"), *members(1)], 1, 1000)
+    found = arrays([*members(3), *members(2, time="1:00:00"), *members(1)], 1000)
     assert [array.runs for array in found] == [4, 2]
 
 
 def test_a_limit_of_runs_at_a_time_holds_over_all_arrays() -> None:
-    first, second = arrays(members(8), 1, 5)
+    first, second = arrays(members(8), 5)
     assert directives(first, 3, None)["array"] == "0-4%3"
     later = directives(second, 3, "77")
     assert (later["array"], later["dependency"]) == ("0-2%3", "afterany:77")
@@ -99,24 +105,34 @@ def test_slots_share_nothing_but_cpus_where_these_are_too_few(count: int, gpus: 
         assert len({cpu for slot in slots for cpu in slot.cpus}) == sum(len(slot.cpus) for slot in slots)
 
 
-def test_packed_runs_have_one_gpu_each_and_share_whole_nodes() -> None:
-    config = on_slurm(4, cpus_per_gpu=8, mem_per_gpu="16G")
-    config.task.path = "x.py"
-    one, allocation = (build(each, Here("r", Path("/runs"), Path("/w"), "python")) for each in packed(config, 8))
+def of_pack(pack: int, config: Config) -> Config:
+    config.sweep.pack = pack
+    return config
+
+
+@pytest.mark.parametrize(
+    ("runs", "nodes", "gpus", "cpus"),
+    [(20, 2, "4", 32), (8, 2, "4", 32), (5, 2, "4", 32), (3, 1, "3", 24), (1, 1, "1", 8)],
+)
+def test_packed_runs_have_one_gpu_each_and_share_nodes_no_more_than_they_need(
+    runs: int, nodes: int, gpus: str, cpus: int
+) -> None:
+    config = of_pack(8, on_slurm_script(4, cpus_per_gpu=8, mem_per_gpu="16G"))
+    one, allocation = (build(each, Here("r", Path("/runs"), Path("/w"), "python")) for each in packed(config, runs))
     assert (one.resources.world_size, one.resources.gpus_per_node) == (1, 1)
-    assert (allocation.directives["nodes"], allocation.directives["gpus-per-node"]) == (2, "4")
-    assert (allocation.directives["cpus-per-task"], allocation.directives["mem"]) == (32, "64G")
+    assert (allocation.directives["nodes"], allocation.directives["gpus-per-node"]) == (nodes, gpus)
+    assert allocation.directives["cpus-per-task"] == cpus
 
 
 @pytest.mark.parametrize("cluster", [{"nodes": 2}, {"nproc_per_node": 2}])
 def test_runs_of_several_ranks_are_not_packed(cluster: dict[str, int]) -> None:
     with pytest.raises(UserError, match=r"sweep\.pack=4 packs runs of one rank"):
-        packed(on_slurm(4, **cluster), 4)
+        packed(of_pack(4, on_slurm(4, **cluster)), 9)
 
 
 def test_a_pack_that_does_not_fill_its_nodes_is_refused() -> None:
     with pytest.raises(UserError, match=r"does not fill nodes of 4 GPUs"):
-        packed(on_slurm(4), 6)
+        packed(of_pack(6, on_slurm(4)), 9)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +159,7 @@ def test_a_mistake_in_any_run_ends_the_sweep_in_one_line_before_anything_is_writ
 def test_a_dry_run_of_a_sweep_lists_its_runs_and_writes_nothing(launch: Launch, workdir: Path) -> None:
     done = launch("-m", "task=cartpole,pendulum", "seed=range(1,4)", "cluster=a100x2", "dry_run=true")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("6 runs\n")
+    assert done.stdout.startswith("6 runs · 1 array\n")
     assert "0005  task=pendulum seed=3 cluster=a100x2" in done.stdout
     assert "#SBATCH --gpus-per-node=a100:2" in done.stdout
     assert not (workdir / "runs").exists()

@@ -45,7 +45,7 @@ def test_missing_nodes_are_named() -> None:
 def test_a_request_to_stop_is_the_cause_whatever_the_ranks_did_then() -> None:
     result = verdict(Findings({0: Report(0, 1, (failure(0, -15, 1.0),))}, stopped_by="terminated"), iteration=7)
     assert (result.outcome, result.cause, result.rank, result.iteration) == ("stopped", "terminated", None, 7)
-    assert "resume=the-run" in result.hint
+    assert "resume the-run" in result.hint
 
 
 def test_a_request_that_came_when_all_was_done_stopped_nothing() -> None:

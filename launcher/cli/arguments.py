@@ -46,6 +46,8 @@ def read(argv: Sequence[str], verb: str = "") -> Arguments:
         elif verb == "render" and name == "--template":
             arguments.template = value if equals else _next(words, name)
         elif not _take_flag(arguments, word, verb) and not arguments.hydra:
+            if word in ("-m", "--multirun"):
+                raise UserError(f"{verb} is for one run: `python -m launcher -m … dry_run=true` shows a sweep")
             if word.startswith("-"):
                 raise UserError(f"there is no option '{word}'; `python -m launcher --help` lists them")
             arguments.overrides.append(word)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.cli.watch import LogReader
+from launcher.errors import UserError
 from launcher.records import rundir
-from launcher.records.files import tail
+from launcher.records.files import read_json, tail
 from launcher.records.rundir import RunDir
 
 _POLL_S = 0.3
@@ -25,6 +26,7 @@ def logs(argv: Sequence[str]) -> int:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     options, runs_dir = parse(parser, argv)
     run = rundir.find(runs_dir, options.run)
+    _require_rank(run, options.rank)
     reader = LogReader(run, options.rank)
     printed = _print(reader)
     while options.follow and statuses_of([run])[0].active:
@@ -36,6 +38,13 @@ def logs(argv: Sequence[str]) -> int:
     if not printed:
         _explain_silence(run, options.rank)
     return 0
+
+
+def _require_rank(run: RunDir, rank: int) -> None:
+    resources = (read_json(run.plan) or {})["resources"]
+    ranks = resources["nodes"] * resources["nproc_per_node"]
+    if not 0 <= rank < ranks:
+        raise UserError(f"run {run.run_id} has the ranks 0 to {ranks - 1}, and no rank {rank}")
 
 
 def _print(reader: LogReader) -> bool:

@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in _VERBS:
         return _run_verb(argv[0], argv[1:])
+    if argv and argv[0].isalpha():  # no KEY=VALUE, no option
+        raise _no_command(argv[0])
     arguments = read(argv)
     if arguments.hydra:
         from launcher.config.hydra_flags import run_hydra
@@ -53,6 +55,12 @@ def _dispatch(argv: list[str]) -> int:
         print(launcher.__version__)
         return 0
     return _start(arguments)
+
+
+def _no_command(word: str) -> UserError:
+    from launcher.config.complaints import nearest
+
+    return UserError(f"there is no command '{word}'{nearest(word, _VERBS)} (there are: {', '.join(_VERBS)})")
 
 
 def _start(arguments: Arguments) -> int:

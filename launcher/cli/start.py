@@ -21,7 +21,7 @@ from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_here, require_packages, write_run
 from launcher.submit.provenance import collect
-from launcher.submit.slurm import require_slurm, submit
+from launcher.submit.slurm import require_slurm, submit, why_never
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 """Of a run in the foreground, by its outcome; 1 for all others."""
@@ -138,10 +138,17 @@ def _submit_new(plan: Plan, run: RunDir, wait: bool) -> int:
         raise
 
 
+def warn_of_never(plan: Plan) -> None:
+    """No refusal: a partition that is down, or full of other limits, may be another one tomorrow."""
+    if reason := why_never(plan):
+        print(f"launcher: this job would wait for ever, as things are: {reason}", file=sys.stderr)
+
+
 def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
     """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
+    warn_of_never(plan)
     job_id = submit(plan, run)
-    print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {plan.resources.nodes} nodes · {run.path}")
+    print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {_nodes(plan)} · {run.path}")
     if wait:
         wait_for_job(run, plan, job_id)
         return conclude(run)
@@ -165,6 +172,10 @@ def conclude(run: RunDir) -> int:
 def _ranks(plan: Plan) -> str:
     count = plan.resources.world_size
     return f"{count} rank{'s' if count != 1 else ''}"
+
+
+def _nodes(plan: Plan) -> str:
+    return f"{plan.resources.nodes} node{'s' if plan.resources.nodes != 1 else ''}"
 
 
 def as_typed(path: Path) -> str:

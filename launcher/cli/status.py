@@ -90,6 +90,7 @@ def summary(sweep: SweepDir, statuses: Sequence[Status]) -> Status:
         run_id=sweep.sweep_id,
         run_dir=str(sweep.path),
         state=state,
+        message="",
         detail=f"{len(statuses)} runs: " + ", ".join(f"{counts[one]} {one}" for one in _WORST_FIRST if counts[one]),
         where=",".join(dict.fromkeys(jobs)),
         nodes="",
@@ -99,6 +100,14 @@ def summary(sweep: SweepDir, statuses: Sequence[Status]) -> Status:
         fps=None,
         attempts=0,
     )
+
+
+_LONGEST_CAUSE = 72
+
+
+def _cause(one: Status) -> str:
+    text = f"{one.detail}: {one.message}" if one.message else one.detail
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[: _LONGEST_CAUSE - 1]}…"
 
 
 _HEADINGS = ("RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "METRIC", "FRAMES/S", "JOB", "NODES", "TRY")
@@ -111,7 +120,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         one.run_id,
         row.overrides,
         one.state,
-        one.detail,
+        _cause(one),
         progress,
         "" if one.return_mean is None else f"{one.return_mean:.1f}",
         row.metric,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from launcher.cli.arguments import Arguments
 from launcher.cli.show_plan import describe
-from launcher.cli.start import as_typed
+from launcher.cli.start import as_typed, warn_of_never
 from launcher.cli.sweep_watch import follow_batch, follow_jobs
 from launcher.cli.table import table
 from launcher.config.compose import compose
@@ -22,7 +24,7 @@ from launcher.records import sweepdir
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import SweepDir
-from launcher.submit.arrays import Member
+from launcher.submit.arrays import Member, arrays
 from launcher.submit.devices import gpus_here
 from launcher.submit.local import Foreground
 from launcher.submit.sweep import SweepRun, prepare, require, slots_here, submit, write
@@ -91,6 +93,7 @@ def _run_here(sweep: SweepDir, members: Sequence[Member], runs: Sequence[RunDir]
 
 def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
     jobs: dict[str, int] = {}
+    warn_of_never(members[0].allocation)
     try:
         for array, job_id in submit(sweep, members):
             jobs[job_id] = array.runs
@@ -102,17 +105,24 @@ def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
 
 
 def _conclude(sweep: SweepDir, runs: Sequence[RunDir]) -> int:
-    """Say how the runs have ended; returns the exit code that says the same."""
-    results = [read_result(run.result) for run in runs]
-    outcomes = Counter("not ended" if result is None else result.outcome for result in results)
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    """Say how the sweep stands; returns the exit code that says how these runs of it have ended."""
+    everything = [RunDir(path) for path in sweep.run_paths()]
+    results = {run.run_id: read_result(run.result) for run in everything}
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(_outcomes(results.values()).items()))
     print(f"sweep {sweep.sweep_id}: {counts} · {sweep.path}")
-    for line in _best(sweep, runs, results):
+    for line in _best(sweep, everything, list(results.values())):
         print(f"  {line}")
-    print(f"  table   python -m launcher status {as_typed(sweep.path)}", flush=True)
+    outcomes = _outcomes(results[run.run_id] for run in runs)
+    verbs = {"table": "status", **({} if outcomes[COMPLETED] == len(runs) else {"again": "resume"})}
+    for label, verb in verbs.items():
+        print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}", flush=True)
     if outcomes[STOPPED]:
         return 130
     return 0 if outcomes[COMPLETED] == len(runs) else 1
+
+
+def _outcomes(results: Iterable[Result | None]) -> Counter[str]:
+    return Counter("not ended" if result is None else result.outcome for result in results)
 
 
 def _best(sweep: SweepDir, runs: Sequence[RunDir], results: Sequence[Result | None]) -> list[str]:
@@ -141,7 +151,14 @@ def _preview(runs: Sequence[SweepRun]) -> str:
     """What a dry run of a sweep shows: every run, and the first one's plan."""
     rows = [(run.plan.run_id.rpartition("-")[2], shlex.join(run.overrides)) for run in runs]
     listing = table(("RUN", "OVERRIDES"), rows)
-    return f"{_count(runs)}\n{listing}\n\nthe first of them\n\n{describe(runs[0].member.allocation)}"
+    members = [run.member for run in runs]
+    plan = dataclasses.replace(runs[0].plan, directives=members[0].allocation.directives)
+    head = [_count(runs)]
+    if plan.scheduler == "slurm":
+        found = arrays(members, sys.maxsize)
+        packed = f", {found[0].longest} in an allocation" if members[0].packed else ""
+        head.append(f"{len(found)} array{'s' if len(found) != 1 else ''}{packed}")
+    return f"{' · '.join(head)}\n{listing}\n\nthe first of them\n\n{describe(plan)}"
 
 
 def _count(runs: Sequence[Any]) -> str:

@@ -13,6 +13,7 @@ from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
 from launcher.records.rundir import RunDir
+from launcher.records.status import last_words
 from launcher.slurm import commands
 from launcher.slurm.queue import Job
 
@@ -131,7 +132,9 @@ def _follow(run: RunDir, job_id: str, watcher: Watcher) -> None:
             over_since = (over_since or asked) if job is not None and job.ended else None
         if over_since is not None and time.monotonic() - over_since > _VERDICT_S and not run.result.exists():
             watcher.close()
-            raise LauncherError(f"job {job_id} ended without a verdict: see the agents' output in {run.slurm}")
+            what = "ended without a verdict" if run.attempts() else "ended before any rank started"
+            words = f" ({said})" if (said := last_words(run)) else ""
+            raise LauncherError(f"failed: job {job_id} {what}{words} · the output of its script is in {run.slurm}")
         time.sleep(_POLL_S)
 
 

@@ -21,6 +21,8 @@ def explain(error: Exception) -> str | None:
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     if isinstance(error, OverrideParseException):
         return f"cannot read '{error.override}': write KEY=VALUE, with quotes around a value that holds blanks or signs"
+    if "requires --multirun" in str(error) or "Ambiguous value for argument" in str(error):
+        return _several_values(str(error))
     if isinstance(error, MissingConfigException):
         return _missing_file(error)
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
@@ -32,6 +34,12 @@ def explain(error: Exception) -> str | None:
     if isinstance(cause, (ValueError, TypeError)):  # OmegaConf's own, where a key leads into a list
         return f"the overrides do not fit together: {_first_line(cause)}"
     return _first_line(error) if isinstance(error, HydraException) else None
+
+
+def _several_values(said: str) -> str:
+    override = said.split("'")[1].lstrip("+")
+    key, _, value = override.partition("=")
+    return f"{override} gives several values: with -m it is a sweep over them, and {key}=\"'{value}'\" is one text"
 
 
 def unknown_key(key: str, siblings: Iterable[str] = ()) -> str:

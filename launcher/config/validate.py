@@ -165,6 +165,17 @@ def _arguments(config: Config) -> Iterator[str]:
         yield str(error)
 
 
+_DECIDED = {
+    "nodes": "cluster.nodes",
+    "ntasks": "cluster.nproc_per_node: the launcher's own task is one per node",
+    "ntasks-per-node": "cluster.nproc_per_node: the launcher's own task is one per node",
+    "array": "-m for a sweep",
+    "output": "runs_dir: the output is in the run's directory",
+    "error": "runs_dir: the output is in the run's directory",
+}
+"""Options of sbatch on which the node agents rely."""
+
+
 def _site(cluster: Cluster) -> Iterator[str]:
     for key in nccl.BY_KEY.values():
         value = getattr(cluster, key)
@@ -176,6 +187,8 @@ def _site(cluster: Cluster) -> Iterator[str]:
         yield "cluster.conda and cluster.venv are for jobs: without Slurm activate yours first, or set cluster.python"
     if cluster.scratch is not None and not cluster.scratch.startswith(("/", "$")):
         yield f"cluster.scratch='{cluster.scratch}' is no directory of a node: give an absolute path, or $NAME"
+    for key in sorted(_DECIDED.keys() & set(map(str, cluster.extra_directives))):
+        yield f"cluster.extra_directives.{key} would contradict the plan: use {_DECIDED[key]}"
     for key in cluster.extra_directives:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             yield f"cluster.extra_directives: '{key}' is no option of sbatch: write it as in --nice, without the dashes"

@@ -55,7 +55,7 @@ def find_place(plan: Plan, environ: Mapping[str, str], node: int | None = None) 
         start_id = f"{found.job_id}.{found.restarts}.{plan.run_id}"
         return Place(0, (found.hosts[found.node],), start_id, found.job_id)
     if len(found.hosts) != plan.resources.nodes:
-        raise LauncherError(f"the plan is for {plan.resources.nodes} nodes, and the job has {len(found.hosts)}")
+        raise LauncherError(f"nodes in the plan: {plan.resources.nodes}, and in the job: {len(found.hosts)}")
     return Place(found.node, found.hosts, f"{found.job_id}.{found.restarts}", found.job_id)
 
 

@@ -95,7 +95,7 @@ def _crash(first: Failure, facts: dict[str, Any]) -> Result:
 
 
 def _resume_hint(plan: Plan, training: Mapping[str, Any]) -> str:
-    return f"go on with resume={plan.run_id}" if training.get("iteration") else ""
+    return f"go on with: python -m launcher resume {plan.run_id}" if training.get("iteration") else ""
 
 
 _MISSING = "is the node up, can it read the run directory and reach the first node? its agent's output is in slurm/"

@@ -223,6 +223,8 @@ def find(runs_dir: Path, text: str) -> RunDir:
     matches = list(_matches(all_runs(runs_dir), text)) or list(_matches(_runs_of_sweeps(runs_dir), text))
     if len(matches) == 1:
         return matches[0]
+    if (runs_dir / text / "sweep.json").is_file():
+        raise UserError(f"'{text}' is a sweep: name one of its runs, such as {text}-0000")
     if matches:
         some = ", ".join(run.run_id for run in matches[:8])
         raise UserError(f"'{text}' could be {some}{' …' if len(matches) > 8 else ''}: write more of the run's id")

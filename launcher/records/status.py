@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.records.files import last_json_line, read_json
-from launcher.records.result import COMPLETED, STOPPED, read_result
+from launcher.records.files import last_json_line, read_json, tail
+from launcher.records.result import COMPLETED, FAILED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.submission import submitted
 from launcher.slurm.queue import Job
@@ -27,6 +27,8 @@ class Status:
     state: str
     detail: str
     """The cause of an end, the reason of a wait."""
+    message: str
+    """What happened, in words: the last line of a traceback, of a batch script that failed."""
     where: str
     """The job's id, or the machine of a local run."""
     nodes: str
@@ -47,6 +49,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
     """The status of a run; `jobs` is what Slurm knows, by job id, or None where it cannot be asked."""
     submission, plan = submitted(run), read_json(run.plan) or {}
     state, detail = _state(run, submission, jobs)
+    result = read_result(run.result)
     metrics = last_json_line(run.metrics) or {}
     job = (jobs or {}).get(str(submission.get("job_id")))
     return Status(
@@ -54,6 +57,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         run_dir=str(run.path),
         state=state,
         detail=detail,
+        message=result.message if result else last_words(run) if state in (FAILED, LOST) else "",
         where=str(submission.get("job_id") or submission.get("host") or ""),
         nodes=_nodes(run) or (job.nodes if job else ""),
         iteration=metrics.get("iteration"),
@@ -84,7 +88,21 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
         return UNKNOWN, "Slurm cannot be asked"
     if job is not None and job.state == "CANCELLED" and not run.attempts():
         return STOPPED, "cancelled before it started"
+    if job is not None and job.state == "FAILED" and not run.attempts():
+        return FAILED, "setup"
     return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
+
+
+def last_words(run: RunDir) -> str:
+    """The last line that the agents or the batch script of a run printed: why a job ended before any rank started."""
+    printed = [run.agent_log, *sorted(run.slurm.glob("*_log.out")), *sorted(run.slurm.glob("*batch.out"))]
+    lines = (tail(path, 4096).decode(errors="replace").split("\n") for path in printed)
+    return next((line.strip() for text in lines for line in reversed(text) if _says_why(line)), "")
+
+
+def _says_why(line: str) -> bool:
+    """False for blank lines, and for srun's own account of the end, which names no reason."""
+    return bool(line.strip()) and not line.startswith(("srun: ", "slurmstepd: "))
 
 
 def _state_of_agent(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, str]:

@@ -28,6 +28,11 @@ class Array:
     def runs(self) -> int:
         return sum(map(len, self.tasks))
 
+    @property
+    def longest(self) -> int:
+        """How many runs an index holds."""
+        return max(map(len, self.tasks))
+
     def task_ids(self) -> list[list[str]]:
         return [[plan.run_id for plan in task] for task in self.tasks]
 
@@ -39,12 +44,17 @@ class Member:
     plan: Plan
     allocation: Plan
 
+    @property
+    def packed(self) -> bool:
+        return self.allocation is not self.plan
 
-def arrays(members: Sequence[Member], pack: int, most: int) -> list[Array]:
+
+def arrays(members: Sequence[Member], most: int) -> list[Array]:
     """The arrays for runs in their order: one for each kind of allocation, cut where an array may not be longer."""
     found: list[Array] = []
     for alike in _kinds(members):
-        slots = None if pack == 1 else pack // alike[0].allocation.resources.nodes
+        room = alike[0].allocation.resources
+        slots, pack = (room.nproc_per_node, room.world_size) if alike[0].packed else (None, 1)
         plans = [member.plan for member in alike]
         tasks = [tuple(plans[start : start + pack]) for start in range(0, len(plans), pack)]
         chunks = (tasks[start : start + most] for start in range(0, len(tasks), most))
@@ -75,7 +85,7 @@ def directives(array: Array, parallel: int | None, after: str | None) -> dict[st
     """
     chosen = {**array.allocation.directives, "job-name": _name(array), "array": f"0-{len(array.tasks) - 1}"}
     if parallel is not None:
-        chosen["array"] += f"%{max(1, parallel // max(map(len, array.tasks)))}"
+        chosen["array"] += f"%{max(1, parallel // array.longest)}"
         if after is not None:
             own = chosen.get("dependency")
             chosen["dependency"] = f"{own},afterany:{after}" if own else f"afterany:{after}"
@@ -87,20 +97,24 @@ def _name(array: Array) -> str:
     return next(iter(names)) if len(names) == 1 else "sweep"
 
 
-def packed(config: Config, pack: int) -> tuple[Config, Config]:
-    """A run with one GPU, and the allocation that holds `pack` of them, from a profile that describes whole nodes.
+def packed(config: Config, runs: int) -> tuple[Config, Config]:
+    """A run with one GPU, and the allocation that holds ``sweep.pack`` of them, from a profile of whole nodes.
+
+    It is no larger than `runs` of them need.
 
     Raises:
         UserError: the runs have more than one rank, or do not fill the nodes evenly.
     """
-    cluster = config.cluster
+    cluster, pack = config.cluster, config.sweep.pack
     if cluster.nodes != 1 or (cluster.nproc_per_node or 1) != 1:
         raise UserError(f"sweep.pack={pack} packs runs of one rank: leave out cluster.nodes and cluster.nproc_per_node")
     per_node = min(pack, cluster.gpus_per_node) if cluster.gpus_per_node else pack
     if pack % per_node:
         raise UserError(f"sweep.pack={pack} does not fill nodes of {per_node} GPUs: use a multiple of {per_node}")
+    per_node = min(per_node, runs)
+    nodes = -(-min(pack, runs) // per_node)
     one = dataclasses.replace(cluster, gpus_per_node=min(1, cluster.gpus_per_node), nproc_per_node=1)
     all_of_them = dataclasses.replace(
-        cluster, nodes=pack // per_node, gpus_per_node=per_node if cluster.gpus_per_node else 0, nproc_per_node=per_node
+        cluster, nodes=nodes, gpus_per_node=per_node if cluster.gpus_per_node else 0, nproc_per_node=per_node
     )
     return dataclasses.replace(config, cluster=one), dataclasses.replace(config, cluster=all_of_them)

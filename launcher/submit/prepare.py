@@ -132,13 +132,22 @@ def find_checkpoint(config: Config, runs_dir: Path) -> Path:
     """
     wish = config.resume or ""
     if checkpoints.read(Path(wish)):
-        return Path(wish).absolute()
+        return _of_same_library(config, Path(wish).absolute())
     runs = _runs_like(config, runs_dir) if wish == "latest" else [rundir.find(runs_dir, wish)]
     for run in reversed(runs):
         if found := checkpoints.newest_whole(run.checkpoints):
-            return found.path
+            return _of_same_library(config, found.path)
     what = f"{config.task.name} with {config.library.name}" if wish == "latest" else wish
     raise UserError(f"resume={wish}: no run of {what} in '{runs_dir}' has a checkpoint")
+
+
+def _of_same_library(config: Config, checkpoint: Path) -> Path:
+    """Another library's checkpoint would crash every rank, with a message that names no library."""
+    plan = read_json(checkpoint.parents[1] / "plan.json")
+    theirs = config.library.name if plan is None else plan["training"]["library"]
+    if theirs != config.library.name:
+        raise UserError(f"resume={config.resume}: it was trained with library={theirs}, not {config.library.name}")
+    return checkpoint
 
 
 def _runs_like(config: Config, runs_dir: Path) -> list[RunDir]:

@@ -14,8 +14,8 @@ from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
+from launcher.slurm import commands
 from launcher.slurm.allocation import outside_of_jobs
-from launcher.slurm.commands import missing_command
 from launcher.slurm.directives import for_script
 from launcher.submit.batch_job import BatchJob, batch_job
 
@@ -29,11 +29,20 @@ def require_slurm() -> None:
     Raises:
         SchedulerError: one of Slurm's commands is missing.
     """
-    if (name := missing_command()) is not None:
+    if (name := commands.missing_command()) is not None:
         raise SchedulerError(
             f"there is no Slurm here ({name} not found): train on this machine with cluster=local, or write a script"
             " with `python -m launcher render … -o run.sbatch` and submit that where Slurm is"
         )
+
+
+def why_never(plan: Plan) -> str:
+    """Why a job could not start as things are, which Slurm takes all the same and lets wait; empty if it could."""
+    try:
+        said = commands.test_only(plan.directives)
+    except SchedulerError:
+        return ""
+    return said.partition("never: ")[2]
 
 
 def submit(plan: Plan, run: RunDir) -> str:
@@ -105,6 +114,6 @@ def _environment_of_a_login_node() -> Generator[None]:
 
 def _reason(error: Exception) -> str:
     """sbatch's own words, without submitit's around them."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith('Try "')]
     said = [line.split("sbatch: error: ", 1)[-1] for line in lines if "error:" in line]
     return (said or lines or [type(error).__name__])[-1]

@@ -58,7 +58,7 @@ def prepare(sweep: SweepDir, first: int, jobs: Sequence[Sequence[str]], composer
     """
     snapshots = _Snapshots(sweep)
     return [
-        _prepare(sweep.run_path(first + number), words, composed, snapshots)
+        _prepare(sweep.run_path(first + number), words, composed, snapshots, len(jobs))
         for number, (words, composed) in enumerate(zip(jobs, composer.each(jobs)))
     ]
 
@@ -77,21 +77,21 @@ class _Snapshots(dict[Any, Snapshot | None]):
         return self[kind]
 
 
-def _prepare(path: Path, words: Sequence[str], composed: Composed, snapshots: _Snapshots) -> SweepRun:
+def _prepare(path: Path, words: Sequence[str], composed: Composed, snapshots: _Snapshots, runs: int) -> SweepRun:
     config, sweep = composed.config, path.parent
     validate(config)
     resume = "" if config.resume is None else str(find_checkpoint(config, sweep.parent))
     here = Here(path.name, sweep, Path.cwd(), sys.executable, resume, snapshots.of(config), shared=sweep)
-    member = _member(config, here)
+    member = _member(config, here, runs)
     require_possible(member.plan)
     return SweepRun(tuple(words), composed, member)
 
 
-def _member(config: Config, here: Here) -> Member:
+def _member(config: Config, here: Here, runs: int) -> Member:
     if config.sweep.pack == 1:
         plan = build(config, here)
         return Member(plan, plan)
-    one, allocation = packed(config, config.sweep.pack)
+    one, allocation = packed(config, runs)
     return Member(build(one, here), build(allocation, here))
 
 
@@ -134,7 +134,7 @@ def _write_common(sweep: SweepDir, plan: Plan) -> None:
 
 def _write(run: SweepRun, sweep: SweepDir) -> None:
     directory = write_run(run.plan, run.composed, sweep.provenance, sweep.code)
-    if run.member.allocation is not run.plan:
+    if run.member.packed:
         write_atomic(directory.allocation, run.member.allocation.to_json())
 
 
@@ -153,7 +153,7 @@ def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, 
     settings = sweep.read()["sweep"]
     most = min(commands.array_limit(), commands.submit_limit() or sys.maxsize)
     job_id = None
-    for array in arrays(members, settings["pack"], most):
+    for array in arrays(members, most):
         batch = sweep.new_batch(array.task_ids(), array.slots)
         job = _array_job(sweep, batch, array, settings["parallel"], job_id)
         try:
