@@ -35,7 +35,8 @@ def test_a_runtime_that_stays_as_the_ranks_ancestor_hides_none_of_their_ends(lau
     (workdir / "bin").mkdir()
     (workdir / "bin" / "apptainer").write_text(STAYS)
     (workdir / "bin" / "apptainer").chmod(0o755)
-    script(workdir, "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(100)\n")
+    text = "import os, sys, time\ntime.sleep(1)\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(100)\n"
+    script(workdir, text)  # a rank that ends at once may be gone before the agent looks
     done = launch(
         "task=script", "library=torchrun", "task.path='train it.py'", "cluster.nproc_per_node=2",
         "cluster.container.runtime=apptainer", "cluster.container.image=/image", f"cluster.python={sys.executable}",

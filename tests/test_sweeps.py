@@ -107,7 +107,9 @@ def test_a_pack_over_two_nodes_in_one_allocation_fails_when_one_of_its_runs_does
     assert done.returncode == 1, done.stdout + done.stderr
     found = rows(small, workdir)
     assert [row["state"] for row in found] == ["completed"] * 3 + ["failed"]
-    assert [printed(row, "SEES") for row in found] == ["node1 0", "node1 1", "node2 0", "node2 1"]
+    seen = [printed(row, "SEES") for row in found]
+    assert [one.split()[0] for one in seen] == ["node1", "node1", "node2", "node2"]
+    assert len(set(seen)) == 4  # a device each; which ones is Slurm's choice
     (array,) = {row["where"] for row in found}
     assert sandbox_state(small, array) == "FAILED"
 
