@@ -92,10 +92,14 @@ def losses_of(output: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The losses of DDP on two ranks under plain torchrun: nothing of ours but the arguments."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", str(EXAMPLE), "--steps", "8"]
+    """The losses of DDP on two ranks under plain torchrun: nothing of ours but the arguments.
+
+    How it ends does not count: gloo may abort a process that has done its work (launcher/train/ending.py).
+    """
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, str(EXAMPLE), "--steps", "8"]
     variables = environment(ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1")
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
     assert "MULTI_CPU on 2 ranks" in done.stdout
     return losses_of(done.stdout)
 

@@ -48,6 +48,14 @@ def plan_of(*overrides: str) -> Plan:
 A_PLAN = plan_of("cluster=a100x2")
 
 
+def text_of(plan: Plan, *name: str) -> str:
+    return script(plan, batch_job(plan), *name)
+
+
+def text_from(plan: Plan, template: Path) -> str:
+    return script_from(plan, batch_job(plan), template)
+
+
 def check(text: str) -> None:
     """No complaint of bash or of shellcheck, not even about style."""
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
@@ -66,14 +74,14 @@ def by_hand(profile: str) -> list[str]:
 def test_the_scripts_of_every_profile_are_clean(profile: str, besides: list[str]) -> None:
     config = compose([f"cluster={profile}"]).config
     if config.cluster.scheduler is Scheduler.slurm:
-        check(script(plan_of(f"cluster={profile}", *besides)))
+        check(text_of(plan_of(f"cluster={profile}", *besides)))
     if config.cluster.container.runtime is None or config.cluster.container.runtime.value != "pyxis":
-        check(script(plan_of(*by_hand(profile), *besides), NODE))
+        check(text_of(plan_of(*by_hand(profile), *besides), NODE))
 
 
 def test_a_line_break_in_a_path_does_not_begin_a_command() -> None:
     here = Here("the-run", Path("/a\nrm -rf b/runs"), Path("/a\nrm -rf b"), "/bin/python")
-    text = script(build(compose(by_hand("a100x2")).config, here), NODE)
+    text = text_of(build(compose(by_hand("a100x2")).config, here), NODE)
     check(text)
     assert "# All that the run does is decided in /a?rm -rf b/runs/the-run/plan.json" in text
 
@@ -89,7 +97,7 @@ def test_a_directory_that_an_sbatch_line_cannot_hold_is_refused(workdir: Path) -
 
 def test_no_value_of_the_ranks_environment_stands_in_a_script() -> None:
     besides = "cluster.env.WANDB_API_KEY=hush"
-    for text in (script(plan_of("cluster=a100x2", besides)), script(plan_of(*by_hand("a100x2"), besides), NODE)):
+    for text in (text_of(plan_of("cluster=a100x2", besides)), text_of(plan_of(*by_hand("a100x2"), besides), NODE)):
         assert "hush" not in text and "WANDB_API_KEY" not in text
 
 
@@ -107,7 +115,7 @@ def test_any_text_in_a_plan_reaches_srun_as_the_words_that_are_meant(name: str, 
         A_PLAN, name=name, submit_dir=f"/{place}", run_dir=f"/{place}/run", srun_args=tuple(words), setup=(),
         directives={},
     )  # fmt: skip
-    text = (INSTEAD_OF_SLURM + script(plan)).encode()
+    text = (INSTEAD_OF_SLURM + text_of(plan)).encode()
     done = subprocess.run(["bash"], input=text, capture_output=True, check=True)
     job = batch_job(plan)
     assert done.stdout.decode().split("\0")[:-1] == [f"/{place}", *job.srun_args, *job.agent]
@@ -129,7 +137,7 @@ srun {{ job.srun_args | words }} {{ job.agent | words }}
 def test_a_users_template_includes_our_parts_and_what_is_beside_it(tmp_path: Path) -> None:
     (tmp_path / "my.sbatch").write_text(OWN)
     (tmp_path / "beside it.sh").write_text("echo beside\n")
-    text = script_from(plan_of("cluster=a100x2", "cluster.nodes=3", *ANYTHING), tmp_path / "my.sbatch")
+    text = text_from(plan_of("cluster=a100x2", "cluster.nodes=3", *ANYTHING), tmp_path / "my.sbatch")
     check(text)
     for line in ("#SBATCH --nodes=3", "#SBATCH --comment=mine", "echo beside", "on 3 nodes", "source ~/venv"):
         assert line in text
@@ -149,7 +157,7 @@ def test_a_mistake_in_a_template_is_told_in_one_line(tmp_path: Path, text: str |
     if text is not None:
         (tmp_path / "my.sbatch").write_text(text)
     with pytest.raises(UserError) as caught:
-        script_from(plan_of("cluster=a100x2"), tmp_path / "my.sbatch")
+        text_from(plan_of("cluster=a100x2"), tmp_path / "my.sbatch")
     assert answer in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -163,3 +171,30 @@ def test_a_template_is_named_on_the_command_line_and_a_broken_one_leaves_nothing
     assert done.returncode == 2
     assert "'nix' is undefined" in done.stderr
     assert len(list((workdir / "runs").iterdir())) == 1
+
+
+def test_a_sweep_is_rendered_as_one_array(launch: Launch, workdir: Path) -> None:
+    done = launch("render", "-m", "task=cartpole", "seed=1,2,3", "cluster=a100x2", "sweep.parallel=2", "-o", "x.sbatch")
+    assert done.returncode == 0, done.stderr
+    text = (workdir / "x.sbatch").read_text()
+    check(text)
+    assert "#SBATCH --array=0-2%2" in text and "An array: index N runs" in text
+    (sweep,) = (workdir / "runs").iterdir()
+    assert f"{sweep.name}" in done.stdout and len(list(sweep.glob("*/plan.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("seed=1,2", "cluster.time=30,60", "cluster=a100x2", "-o", "x.sbatch"), "these runs are 2 arrays"),
+        (("seed=1,2", "-o", "x.sbatch"), "choose a cluster"),
+        (("seed=1,2", "cluster=a100x2"), "-o run.sbatch"),
+        (("hydra/sweeper=optuna", "seed=1,2", "cluster=a100x2", "-o", "x.sbatch"), "has to start them, with -m"),
+    ],
+)
+def test_a_sweep_that_is_no_script_leaves_nothing(
+    launch: Launch, workdir: Path, words: tuple[str, ...], answer: str
+) -> None:
+    done = launch("render", "-m", *words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert answer in done.stderr and not list((workdir / "runs").glob("*"))

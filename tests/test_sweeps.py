@@ -201,3 +201,13 @@ def test_optuna_chooses_what_it_runs_next_by_what_the_last_runs_have_reached(san
     best = (sweep_of(workdir) / "optimization_results.yaml").read_text()
     value = float(re.search(r"best_value: (.*)", best)[1])  # type: ignore[index]
     assert value == pytest.approx(max(row["return_mean"] for row in found))
+
+
+def test_a_rendered_sweep_is_submitted_by_hand_and_ends_the_same_way(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, "import sys\nsys.exit('bad' in sys.argv)\n")
+    words = ("-m", *ONE_RANK, "task.args=[good],[bad]", "seed=1,2", "-o", "x.sbatch")
+    assert launch_on(sandbox, workdir, "render", *words).returncode == 0
+    sandbox.run(["sbatch", "--wait", "x.sbatch"], cwd=workdir)
+    found = rows(sandbox, workdir)
+    assert [row["state"] for row in found] == ["completed"] * 2 + ["failed"] * 2
+    assert [row["where"].partition("_")[2] for row in found] == ["0", "1", "2", "3"]

@@ -46,7 +46,7 @@ def read(argv: Sequence[str], verb: str = "") -> Arguments:
         elif verb == "render" and name == "--template":
             arguments.template = value if equals else _next(words, name)
         elif not _take_flag(arguments, word, verb) and not arguments.hydra:
-            if word in ("-m", "--multirun"):
+            if word in ("-m", "--multirun"):  # not taken above
                 raise UserError(f"{verb} is for one run: `python -m launcher -m … dry_run=true` shows a sweep")
             if word.startswith("-"):
                 raise UserError(f"there is no option '{word}'; `python -m launcher --help` lists them")
@@ -59,7 +59,7 @@ def _take_flag(arguments: Arguments, word: str, verb: str) -> bool:
         arguments.help = True
     elif word == "--version" and not verb:
         arguments.version = True
-    elif word in ("-m", "--multirun") and not verb:
+    elif word in ("-m", "--multirun") and verb in ("", "render"):
         arguments.multirun = True
     elif word == "--json" and verb == "plan":
         arguments.json = True

@@ -26,7 +26,7 @@ first steps
 
 verbs
   plan [KEY=VALUE ...]       the same as dry_run=true; --json for programs
-  render [KEY=VALUE ...] -o FILE [--template FILE]
+  render [-m] [KEY=VALUE ...] -o FILE [--template FILE]
                              the job as a script for sbatch, from a template of yours or ours
   commands cluster.hosts=[a,b] [KEY=VALUE ...]
                              one command for each host, for machines without a scheduler

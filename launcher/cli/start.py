@@ -19,6 +19,7 @@ from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, STOPPED, read_result
 from launcher.records.rundir import RunDir
+from launcher.submit.batch_job import BatchJob, batch_job
 from launcher.submit.prepare import plan_here, require_packages, write_run
 from launcher.submit.provenance import collect
 from launcher.submit.slurm import require_slurm, submit, why_never
@@ -68,23 +69,55 @@ def render(argv: Sequence[str]) -> int:
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
-    from launcher.submit.script import script, script_from
+    if arguments.multirun:
+        from launcher.cli.sweep import render_sweep
 
+        return render_sweep(arguments)
     composed = _compose(arguments)
     plan = plan_here(composed.config)
+    require_script(arguments, plan)
+    text = script_text(arguments, plan, batch_job(plan))
+    run = write_run(plan, composed, collect(plan))
+    write_script(arguments, text, run.path)
+    return 0
+
+
+def require_script(arguments: Arguments, plan: Plan) -> None:
+    """Fail where ``render`` cannot write a script.
+
+    Raises:
+        UserError: the plan is not for Slurm, or there is no file to write to.
+    """
     if plan.scheduler != "slurm":
         raise UserError("render writes a script for Slurm: choose a cluster, such as cluster=a100x2")
     if arguments.output is None:
         raise UserError("render needs the file to write: -o run.sbatch")
-    text = script(plan) if arguments.template is None else script_from(plan, Path(arguments.template))
-    run = write_run(plan, composed, collect(plan))
+
+
+def script_text(arguments: Arguments, plan: Plan, job: BatchJob) -> str:
+    """The script that ``render`` is to write, from the template that it names.
+
+    Raises:
+        UserError: the template is none.
+    """
+    from launcher.submit.script import script, script_from
+
+    return script(plan, job) if arguments.template is None else script_from(plan, job, Path(arguments.template))
+
+
+def write_script(arguments: Arguments, text: str, records: Path) -> None:
+    """Write the script of these records, which go again when that fails.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    output = arguments.output or ""
     try:
-        write_atomic(Path(arguments.output), text)
+        write_atomic(Path(output), text)
     except OSError as error:
-        shutil.rmtree(run.path)
-        raise UserError(f"cannot write '{arguments.output}': {error.strerror}") from error
-    print(f"wrote {arguments.output} for run {run.run_id}\n  submit it  sbatch {shlex.quote(arguments.output)}")
-    return 0
+        shutil.rmtree(records)
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    print(f"wrote {output} for {records.name}\n  submit it  sbatch {shlex.quote(output)}")
 
 
 def commands(argv: Sequence[str]) -> int:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from launcher.cli.arguments import Arguments
 from launcher.cli.show_plan import describe
-from launcher.cli.start import as_typed, warn_of_never
+from launcher.cli.start import as_typed, require_script, script_text, warn_of_never, write_script
 from launcher.cli.sweep_watch import follow_batch, follow_jobs
 from launcher.cli.table import table
 from launcher.config.compose import compose
 from launcher.config.many import Composer
 from launcher.config.multirun import multirun, wants_objectives
-from launcher.errors import LauncherError, SchedulerError
+from launcher.errors import LauncherError, SchedulerError, UserError
 from launcher.records import sweepdir
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import RunDir
@@ -27,14 +28,34 @@ from launcher.records.sweepdir import SweepDir
 from launcher.submit.arrays import Member, arrays
 from launcher.submit.devices import gpus_here
 from launcher.submit.local import Foreground
-from launcher.submit.sweep import SweepRun, prepare, require, slots_here, submit, write
+from launcher.submit.sweep import SweepRun, array_job, prepare, require, slots_here, submit, write
 
 
 def sweep(arguments: Arguments) -> int:
     """Compose a sweep and start its runs; returns the command's exit code."""
-    sweeping = Sweeping(arguments)
-    multirun(arguments.overrides, arguments.config_dirs, str(sweeping.directory.path), sweeping.launch)
-    return sweeping.code
+    return Sweeping(arguments, require, hand_over).run()
+
+
+def render_sweep(arguments: Arguments) -> int:
+    """Write a sweep as a script for sbatch: one array.
+
+    Raises:
+        UserError: a sweeper is to choose the runs, which nobody would tell how they went.
+    """
+    if wants_objectives(arguments.overrides):
+        raise UserError("render writes the runs of a grid: a sweeper that learns from them has to start them, with -m")
+
+    def write_it(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
+        try:
+            plan, job = array_job(sweep, members)
+            text = script_text(arguments, plan, job)
+        except UserError:
+            shutil.rmtree(sweep.path)
+            raise
+        write_script(arguments, text, sweep.path)
+        return 0
+
+    return Sweeping(arguments, lambda runs: require_script(arguments, runs[0].plan), write_it).run()
 
 
 class RunFailed(LauncherError):
@@ -44,12 +65,21 @@ class RunFailed(LauncherError):
 class Sweeping:
     """A sweep in the making: it grows by the runs that Hydra's sweeper asks for."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(
+        self, arguments: Arguments, require: Callable[[Sequence[SweepRun]], None],
+        start: Callable[[SweepDir, Sequence[Member], bool], int],
+    ) -> None:  # fmt: skip
+        self._arguments, self._require, self._start = arguments, require, start
         self._composer = Composer(arguments.config_dirs)
         self._for_sweeper = wants_objectives(arguments.overrides)
         self.directory = SweepDir(_runs_dir(arguments) / sweepdir.new_sweep_id(datetime.now()))
-        self.code = 0
-        """Of the command, as far as it is known."""
+        self._code = 0
+
+    def run(self) -> int:
+        """Let the sweeper launch its runs; returns the command's exit code."""
+        words, directories = self._arguments.overrides, self._arguments.config_dirs
+        multirun(words, directories, str(self.directory.path), self.launch)
+        return self._code
 
     def launch(self, jobs: Sequence[Sequence[str]], first: int) -> list[Any]:
         """Start the runs with these overrides; returns their objectives, which are None unless it waits for them."""
@@ -58,11 +88,11 @@ class Sweeping:
         if config.dry_run:
             print(_preview(runs))
             return [0.0] * len(runs)
-        require(runs)
+        self._require(runs)
         if not self.directory.path.exists():
             sweepdir.create(self.directory.path.parent, self.directory.sweep_id)
         write(self.directory, runs)
-        self.code = hand_over(self.directory, [run.member for run in runs], config.wait or self._for_sweeper)
+        self._code = self._start(self.directory, [run.member for run in runs], config.wait or self._for_sweeper)
         return [_objective(run, config.sweep.metric) if self._for_sweeper else None for run in runs]
 
 

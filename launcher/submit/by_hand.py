@@ -7,6 +7,7 @@ import shlex
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic, write_json
 from launcher.records.rundir import RunDir
+from launcher.submit.batch_job import batch_job
 from launcher.submit.script import NODE, script
 
 
@@ -16,6 +17,6 @@ def write_commands(plan: Plan, run: RunDir) -> list[str]:
     The command carries the number of its host and the way to the run, and that is all: which hosts there are is in the
     plan, and what tells this start from a later one is made up by node 0 when it starts.
     """
-    write_atomic(run.commands, script(plan, NODE))
+    write_atomic(run.commands, script(plan, batch_job(plan), NODE))
     write_json(run.submission, {"scheduler": "none", "hosts": list(plan.hosts)})
     return [shlex.join(["bash", str(run.commands), str(node)]) for node in range(len(plan.hosts))]

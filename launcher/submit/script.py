@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher.errors import UserError
 from launcher.plan.plan import Plan
 from launcher.slurm.directives import as_header
-from launcher.submit.batch_job import batch_job
+from launcher.submit.batch_job import BatchJob
 
 JOB, NODE = "job.sbatch", "node.sh"
 """Our own templates: a job for sbatch, and the command of a host without a scheduler."""
@@ -22,12 +22,12 @@ def templates_dir() -> Path:
     return inside if inside.is_dir() else package.parent / "slurm_templates"
 
 
-def script(plan: Plan, name: str = JOB) -> str:
+def script(plan: Plan, job: BatchJob, name: str = JOB) -> str:
     """The text of a script from one of our templates. It starts the same agents as submitit does."""
-    return _render(plan, [templates_dir()], name)
+    return _render(plan, job, [templates_dir()], name)
 
 
-def script_from(plan: Plan, template: Path) -> str:
+def script_from(plan: Plan, job: BatchJob, template: Path) -> str:
     """The text of a script from a user's template, which can include what is beside it and all of ours.
 
     Raises:
@@ -36,7 +36,7 @@ def script_from(plan: Plan, template: Path) -> str:
     import jinja2
 
     try:
-        return _render(plan, [template.parent, templates_dir()], template.name)
+        return _render(plan, job, [template.parent, templates_dir()], template.name)
     except jinja2.TemplateNotFound as error:
         raise UserError(f"--template {template}: there is no file '{error.name}'") from error
     except jinja2.TemplateSyntaxError as error:
@@ -45,7 +45,7 @@ def script_from(plan: Plan, template: Path) -> str:
         raise UserError(f"--template {template}: {error}") from error
 
 
-def _render(plan: Plan, directories: Iterable[Path], name: str) -> str:
+def _render(plan: Plan, job: BatchJob, directories: Iterable[Path], name: str) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -53,7 +53,6 @@ def _render(plan: Plan, directories: Iterable[Path], name: str) -> str:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters.update(quote=lambda value: shlex.quote(str(value)), words=shlex.join, comment=_comment)
-    job = batch_job(plan)
     return environment.get_template(name).render(plan=plan, job=job, header=as_header(job.directives))
 
 

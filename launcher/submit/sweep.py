@@ -33,6 +33,8 @@ from launcher.submit.provenance import collect
 from launcher.submit.slurm import require_slurm, sbatch
 from launcher.submit.snapshot import snapshot_for, take_snapshot
 
+_DEFAULT_ARRAY = 1001
+"""MaxArraySize where slurm.conf does not say it."""
 _WRITERS = 16
 """Threads that write run directories: each file waits for its disk, and the disk takes many at once."""
 
@@ -165,12 +167,27 @@ def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, 
         yield array, job_id
 
 
+def array_job(sweep: SweepDir, members: Sequence[Member]) -> tuple[Plan, BatchJob]:
+    """The runs as one array that is submitted by hand, with what each index asks Slurm for.
+
+    Raises:
+        UserError: they ask Slurm for different things, or are more than an array may have by Slurm's default.
+    """
+    found = arrays(members, _DEFAULT_ARRAY)
+    if len(found) != 1:
+        raise UserError(f"these runs are {len(found)} arrays, and a script is one: start them with -m, or render parts")
+    batch = sweep.new_batch(found[0].task_ids(), found[0].slots)
+    plan = dataclasses.replace(found[0].allocation, run_id=sweep.sweep_id)
+    return plan, _array_job(sweep, batch, found[0], sweep.read()["sweep"]["parallel"], None)
+
+
 def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None, after: str | None) -> BatchJob:
     plan = array.allocation
     return dataclasses.replace(
         batch_job(plan),
         directives={**directives(array, parallel, after), "output": pattern(batch.path, "%A_%a_batch.out")},
         code=sweep.code,
+        plan_file=batch.tasks,
         srun_args=step_args(plan, batch.path, "%A_%a_%t_log.out"),
         agent=tuple(agent_command(batch.tasks, agents_python(plan))),
     )
