@@ -58,17 +58,18 @@ def agents_python(plan: Plan) -> str:
     return plan.python if srun_args(plan) else sys.executable
 
 
-def step_args(plan: Plan, folder: Path, output: str) -> tuple[str, ...]:
+def step_args(plan: Plan, folder: Path, output: str, *, as_one: bool = True) -> tuple[str, ...]:
     """Arguments of the step that holds the agents, which print into files of this pattern in a folder.
 
     srun fills in nothing of its --chdir, whatever the folder's name is.
 
     Since 22.05 srun does not take --cpus-per-task from sbatch, and the ranks inherit the task's CPU mask; without
-    --kill-on-bad-exit a dead node would leave the others running.
+    --kill-on-bad-exit a dead node would leave the others running, as they have to where the nodes hold different runs
+    and are not `as_one`.
     """
     cpus = plan.resources.cpus_per_node
     width = [f"--cpus-per-task={cpus}"] if cpus else []
-    return (f"--chdir={folder}", f"--output={output}", "--kill-on-bad-exit=1", *width, *plan.srun_args)
+    return (f"--chdir={folder}", f"--output={output}", f"--kill-on-bad-exit={int(as_one)}", *width, *plan.srun_args)
 
 
 def pattern(directory: Path, name: str) -> str:

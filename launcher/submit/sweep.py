@@ -188,7 +188,7 @@ def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None
         directives={**directives(array, parallel, after), "output": pattern(batch.path, "%A_%a_batch.out")},
         code=sweep.code,
         plan_file=batch.tasks,
-        srun_args=step_args(plan, batch.path, "%A_%a_%t_log.out"),
+        srun_args=step_args(plan, batch.path, "%A_%a_%t_log.out", as_one=array.slots is None),
         agent=tuple(agent_command(batch.tasks, agents_python(plan))),
     )
 
