@@ -179,8 +179,8 @@ def warn_of_never(plan: Plan) -> None:
 
 def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
     """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
-    warn_of_never(plan)
     job_id = submit(plan, run)
+    warn_of_never(plan)
     print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {_nodes(plan)} · {run.path}")
     if wait:
         wait_for_job(run, plan, job_id)

@@ -123,13 +123,13 @@ def _run_here(sweep: SweepDir, members: Sequence[Member], runs: Sequence[RunDir]
 
 def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
     jobs: dict[str, int] = {}
-    warn_of_never(members[0].allocation)
     try:
         for array, job_id in submit(sweep, members):
             jobs[job_id] = array.runs
     except SchedulerError as error:
         later = f"submit the others later with: python -m launcher resume {as_typed(sweep.path)}"
         raise SchedulerError(f"{error} · {sum(jobs.values())} of {_count(members)} are submitted; {later}") from error
+    warn_of_never(members[0].allocation)
     arrays = f"array{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}"
     print(f"submitted {_count(members)} as {arrays}: sweep {sweep.sweep_id} · {sweep.path}", flush=True)
 
