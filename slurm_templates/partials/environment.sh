@@ -1,7 +1,7 @@
 {# What the agents find: the profile's modules and setup lines, and the launcher. The ranks' own variables are in the
    plan, not here: in a script everyone could read them, and a comma or a newline would have to be hidden from Slurm. #}
 
-# Where the run begins, whatever the directory this was started from.
+# Where the run was composed, whatever the directory this was started from.
 cd {{ job.workdir | quote }} || exit
 {% if job.setup %}
 
