@@ -89,8 +89,10 @@ def test_what_does_not_fit_is_refused_with_what_does(overrides: tuple[str, ...],
 def test_a_checkpoint_of_another_library_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from launcher.train.observed import checkpoint_file
 
-    checkpoints.write_file(tmp_path, 4, "skrl.pt", lambda file: file.write(b"weights"))
-    monkeypatch.setenv("LAUNCHER_RESUME", str(checkpoints.seal(tmp_path, 4, 1, 3).path))
+    draft = checkpoints.Draft(tmp_path, 4)
+    draft.write("skrl.pt", lambda file: file.write(b"weights"))
+    draft.seal(1, ["skrl.pt"])
+    monkeypatch.setenv("LAUNCHER_RESUME", str(draft.publish()))
     assert checkpoint_file("skrl") == (4, tmp_path / "000000004" / "skrl.pt")
     with pytest.raises(RuntimeError, match="is not a checkpoint of rsl_rl"):
         checkpoint_file("rsl_rl")

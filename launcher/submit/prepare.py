@@ -131,7 +131,9 @@ def find_checkpoint(config: Config, runs_dir: Path) -> Path:
         UserError: there is none.
     """
     wish = config.resume or ""
-    if checkpoints.read(Path(wish)):
+    if (Path(wish) / "seal.json").is_file():
+        if problem := checkpoints.problem_of(Path(wish)):
+            raise UserError(f"resume={wish}: the checkpoint {problem}")
         return _of_same_library(config, Path(wish).absolute())
     runs = _runs_like(config, runs_dir) if wish == "latest" else [rundir.find(runs_dir, wish)]
     for run in reversed(runs):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from launcher.records import checkpoints
-from launcher.records.checkpoints import Checkpoint
+from launcher.records.checkpoints import Checkpoint, Save
+from launcher.train.saving import Saver
 
 State = dict[str, Any]
 
@@ -18,11 +20,9 @@ State = dict[str, Any]
 class Checkpoints:
     """Atomic, sealed checkpoints of the run."""
 
-    def __init__(self, rank: int, world_size: int, keep: int, barrier: Callable[[], None]) -> None:
-        """Outside of the launcher nothing is saved and nothing is found."""
-        directory = os.environ.get("LAUNCHER_CHECKPOINT_DIR")
-        self._directory = Path(directory) if directory else None
-        self._rank, self._world_size, self._keep, self._barrier = rank, world_size, keep, barrier
+    def __init__(self, rank: int, world_size: int, saver: Saver, metrics: Callable[[], Mapping[str, Any]]) -> None:
+        """Outside of the launcher nothing is saved and nothing is found. `metrics` are the newest ones of rank 0."""
+        self._rank, self._world_size, self._saver, self._metrics = rank, world_size, saver, metrics
 
     def latest(self) -> Checkpoint | None:
         """The checkpoint to go on from, the same for all ranks: the agents chose it before the start."""
@@ -44,19 +44,34 @@ class Checkpoints:
             return state, None
         return state, torch.load(part, map_location="cpu", weights_only=True)
 
-    def save(self, iteration: int, state: State, own: State | None = None) -> None:
-        """Save the common state, which rank 0 writes, and each rank's own. Collective."""
-        if self._directory is None:
-            return
-        files = {checkpoints.STATE: state} if self._rank == 0 else {}
+    def begin(self, iteration: int, state: State, own: State | None = None) -> None:
+        """Begin to save the common state, which rank 0 writes, and each rank's own, as they are now.
+
+        The caller goes on with the saver, which does the rest beside the training.
+        """
+        contents = {checkpoints.STATE: state} if self._rank == 0 else {}
         if own is not None:
-            files[checkpoints.part_name(self._rank)] = own
-        for name, content in files.items():
-            _write(self._directory, iteration, name, content)
-        self._barrier()
-        if self._rank == 0:
-            checkpoints.seal(self._directory, iteration, self._world_size, self._keep)
+            contents[checkpoints.part_name(self._rank)] = own
+        files = {name: _serialised(content) for name, content in contents.items()}
+        self._saver.begin(iteration, lambda: files, self._metrics())
+
+    def save(self, iteration: int, state: State, own: State | None = None) -> bool:
+        """Save, and wait until all is on disk. Collective.
+
+        False, on all ranks alike, when a disk failed: then the checkpoint before is still there, and a line in rank
+        0's log says why.
+
+        Raises:
+            Superseded: another attempt of the run has begun, and nothing was saved.
+        """
+        self._saver.finish()
+        self.begin(iteration, state, own)
+        self._saver.finish()
+        return self._saver.saved
 
 
-def _write(directory: Path, iteration: int, name: str, content: State) -> None:
-    checkpoints.write_file(directory, iteration, name, lambda file: torch.save(content, file))
+def _serialised(content: State) -> Save:
+    """In this process's memory, so that the training can change the tensors while they are being written."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return lambda file: file.write(buffer.getbuffer())

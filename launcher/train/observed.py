@@ -7,8 +7,8 @@ from.
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,10 @@ from typing import Any
 import torch
 
 from launcher.records import checkpoints
+from launcher.train.course import Course, StopTraining
 from launcher.train.here import read_plan
 from launcher.train.rank import Rank
-
-
-class StopTraining(Exception):
-    """Leaves a library's loop after an iteration, on all ranks alike."""
+from launcher.train.saving import Files
 
 
 def checkpoint_file(library: str) -> tuple[int, Path] | None:
@@ -52,12 +50,13 @@ class Observer:
             total: iterations in all, those before a resume included.
         """
         plan = read_plan()["training"]
-        self._library, self._total, self._checkpoint = library, total, plan["checkpoint"]
-        self._goal = plan["task"]["solved"]
-        self.rank = Rank(torch.device(device).type, plan["seed"], self._checkpoint["keep"])
+        checkpoint = plan["checkpoint"]
+        self._library, self._total = library, total
+        self.rank = Rank(torch.device(device).type, plan["seed"], checkpoint["keep"], checkpoint["best"])
         self.rank.__enter__()  # left by the library, which ends the process group
         found = checkpoint_file(library)
         self.rank.iteration = found[0] if found else 0
+        self._course = Course(self.rank, checkpoint, plan["task"]["solved"], total)
 
     def run(self, loop: Callable[[int], object]) -> None:
         """Run the library's loop over the iterations that are left, and record why it ended."""
@@ -75,7 +74,7 @@ class Observer:
         done: int,
         metrics: Mapping[str, Any],
         tensors: Callable[[], Iterable[torch.Tensor]],
-        save: Callable[[], object],
+        save: Callable[[], Path],
     ) -> None:
         """To be called by every rank after every iteration.
 
@@ -83,32 +82,25 @@ class Observer:
             done: iterations that are done.
             metrics: what rank 0 records of the last one.
             tensors: all that must be equal on all ranks.
-            save: has the library write a checkpoint now, and hands it to `keep`; called on rank 0.
+            save: has the library write a checkpoint now, and tells in which file; called on rank 0.
 
         Raises:
             StopTraining: the training is to end here, on all ranks.
         """
-        self.rank.progress(done, **metrics)
-        solved = self._solved(metrics)
-        stop = self.rank.should_stop(wish=solved)
-        if stop or done % self._checkpoint["every"] == 0 or done == self._total:
-            self.rank.check_sync(tensors())
-            if self.rank.rank == 0:
-                save()
-        if stop:
-            raise StopTraining("solved" if self.rank.all_reduce_max(float(solved)) else "asked to stop")
 
-    def keep(self, file: Path) -> None:
-        """Seal a copy of a file that the library has just written. On rank 0."""
-        directory, done = os.environ.get("LAUNCHER_CHECKPOINT_DIR"), self.rank.iteration
-        if directory is None:
-            return
-        with open(file, "rb") as source:
-            name = f"{self._library}.pt"
-            checkpoints.write_file(Path(directory), done, name, lambda target: shutil.copyfileobj(source, target))
-        checkpoints.seal(Path(directory), done, self.rank.world_size, self._checkpoint["keep"])
+        def begin() -> None:
+            self.rank.saver.begin(done, lambda: self._files(save), metrics)
 
-    def _solved(self, metrics: Mapping[str, Any]) -> bool:
-        """By rank 0's metrics; what it finds holds for all."""
-        value = metrics.get(self._goal["metric"]) if self._goal else None
-        return self.rank.rank == 0 and value is not None and value >= self._goal["threshold"]
+        self._course.after_iteration(done, metrics, tensors, begin)
+
+    def _files(self, save: Callable[[], Path]) -> Files:
+        """What the library wrote, read now: it may write the same file again. torch raises no OSError for a disk."""
+        if self.rank.rank != 0:
+            return {}
+        try:
+            data = save().read_bytes()
+        except RuntimeError as error:
+            if "inline_container" not in str(error):  # torch's writer of files
+                raise
+            raise OSError(errno.EIO, str(error)) from error
+        return {f"{self._library}.pt": lambda target: target.write(data)}

@@ -64,10 +64,10 @@ class _Hooks:
             "learning_rate": float(agent.last_lr),
         }
 
-    def _save(self) -> None:
+    def _save(self) -> Path:
         path = f"{self._agent.nn_dir}/{self._agent.config['name']}_iteration_{self._agent.epoch_num}"
         self._agent.save(path)
-        self._observer.keep(Path(f"{path}.pth"))
+        return Path(f"{path}.pth")
 
     def _tensors(self) -> Iterator[torch.Tensor]:
         """Parameters alone: rl_games' normalisers see each rank's own samples, by design."""

@@ -86,10 +86,10 @@ class _Hooks:
             **{f"loss_{name}": value for name, value in said["loss_dict"].items()},
         }
 
-    def _save(self) -> None:
+    def _save(self) -> Path:
         path = Path(self._runner.logger.log_dir) / f"model_{self._runner.current_learning_iteration}.pt"
         self._runner.save(str(path))
-        self._observer.keep(path)
+        return path
 
     def _tensors(self) -> Iterator[torch.Tensor]:
         """Parameters and normalisers."""

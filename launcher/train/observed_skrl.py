@@ -69,11 +69,11 @@ class _Hooks:
             "learning_rate": optimizer.param_groups[0]["lr"] if isinstance(optimizer, torch.optim.Optimizer) else None,
         }
 
-    def _save(self) -> None:
+    def _save(self) -> Path:
         path = Path(self._agent.experiment_dir) / "checkpoints" / f"iteration_{self._observer.rank.iteration}.pt"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._agent.save(str(path))
-        self._observer.keep(path)
+        return path
 
     def _tensors(self) -> Iterator[torch.Tensor]:
         """Parameters alone: skrl's normalisers see each rank's own samples, by design."""

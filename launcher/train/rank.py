@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from launcher.records.files import append_json_line, write_json
+from launcher.records.files import write_json
+from launcher.records.metrics import MetricsLog
+from launcher.train import fence
 from launcher.train.checkpoints import Checkpoints
 from launcher.train.digest import digest
 from launcher.train.ending import end_gently
+from launcher.train.saving import Keep, Saver
 
 _LINE_EVERY_S = 5.0
 """Seconds between two lines of progress in the log."""
@@ -31,13 +35,16 @@ class RanksOutOfSync(RuntimeError):
 class Rank:
     """One process of a distributed training. Use it as a context manager around the training."""
 
-    def __init__(self, device: str = "auto", seed: int = 0, checkpoint_keep: int = 3) -> None:
+    def __init__(
+        self, device: str = "auto", seed: int = 0, checkpoint_keep: int = 3, checkpoint_best: str | None = "return_mean"
+    ) -> None:
         """Read the place from torchrun's variables and join the process group if there is more than one rank.
 
         Args:
             device: ``auto``, ``cpu`` or ``cuda``.
             seed: the run's seed; every rank gets its own from it and from its GLOBAL rank.
             checkpoint_keep: how many checkpoints are kept.
+            checkpoint_best: the metric by which one more is kept, the best one; with ``-`` before it small is good.
 
         Raises:
             RuntimeError: the world is not the planned one, or CUDA is asked for and is not there.
@@ -48,15 +55,19 @@ class Rank:
         self.seed = seed + self.rank
         self.device = _device(device, self.local_rank)
         self.backend = "nccl" if self.device.type == "cuda" else "gloo"
-        self.checkpoints = Checkpoints(self.rank, self.world_size, checkpoint_keep, self.barrier)
         self.iteration = 0
         """Iterations that are done; a resumed training sets it to where it goes on."""
         self.in_sync: bool | None = None
-        self._progress_file = _path("LAUNCHER_PROGRESS")
+        progress = _path("LAUNCHER_PROGRESS")
+        self._metrics = MetricsLog(progress, fence.check, _warn) if progress else None
         self._stop_file = _path("LAUNCHER_STOP_FILE")
         self._warned = False
         self._last: dict[str, Any] = {}
         self._last_line = 0.0
+        self._threads = ThreadPoolExecutor(1, "writer")
+        keep = Keep(checkpoint_keep, checkpoint_best)
+        self.saver = Saver(self.rank, self.world_size, keep, self._threads, self.largest, self._sync_metrics)
+        self.checkpoints = Checkpoints(self.rank, self.world_size, self.saver, lambda: self._last)
 
     def __enter__(self) -> Rank:
         planned = os.environ.get("LAUNCHER_WORLD_SIZE")
@@ -73,21 +84,27 @@ class Rank:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._metrics is not None:
+            self._metrics.finish()
         if kind is None and dist.is_initialized():  # after an error the others may never come
             dist.destroy_process_group()
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Whether this rank was; the others may hear of it later."""
+        return self._warned or (self._stop_file is not None and self._stop_file.exists())
+
     def should_stop(self, wish: bool = False) -> bool:
         """True on all ranks alike when one of them was asked to stop, or wishes it. Collective."""
-        stop = wish or self._warned or (self._stop_file is not None and self._stop_file.exists())
-        return bool(self.all_reduce_max(float(stop)))
+        return bool(self.largest([float(wish or self.asked_to_stop)])[0])
 
-    def all_reduce_max(self, value: float) -> float:
-        """The largest value of all ranks."""
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Of each value the largest of all ranks. Collective."""
         if self.world_size == 1:
-            return value
-        tensor = torch.tensor(value, device=self.device)
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float32, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return tensor.item()
+        return tensor.tolist()
 
     def barrier(self) -> None:
         """Wait until all ranks have come here."""
@@ -97,14 +114,17 @@ class Rank:
     def progress(self, iteration: int, **metrics: Any) -> None:
         """Record that `iteration` iterations are done: a line of metrics.jsonl, now and then one of the log.
 
-        To be called on every rank; only rank 0 writes.
+        To be called on every rank; only rank 0 writes. A disk that fails is no error: the line is written later.
+
+        Raises:
+            Superseded: another attempt of the run has begun.
         """
         self.iteration = iteration
         if self.rank != 0:
             return
         self._last = {"iteration": iteration, "time": time.time(), **metrics}
-        if self._progress_file is not None:
-            append_json_line(self._progress_file, self._last)
+        if self._metrics is not None:
+            self._metrics.append(self._last)
         if time.monotonic() - self._last_line > _LINE_EVERY_S:
             self._last_line = time.monotonic()
             print(" ".join(f"{key}={_short(value)}" for key, value in self._last.items() if key != "time"), flush=True)
@@ -121,15 +141,23 @@ class Rank:
         digests: list[int] = [0] * self.world_size
         dist.all_gather_object(digests, digest(parameters))
         self.in_sync = len(set(digests)) == 1
-        self.report()
+        written = self._report("")
         if not self.in_sync:
+            wait([written])
             odd = [rank for rank, value in enumerate(digests) if value != digests[0]]
             raise RanksOutOfSync(f"the parameters of ranks {odd} differ from those of rank 0")
 
     def report(self, reason: str = "") -> None:
-        """Write what the verdict needs to know of the training: how far it is, and why it ended. Rank 0 only."""
-        if self.rank != 0 or self._stop_file is None:
-            return
+        """Write what the verdict needs to know of the training: how far it is, and why it ended. Rank 0 only.
+
+        What the disk did not take of the metrics until now gets another chance.
+        """
+        wait([self._report(reason)])
+        if self._metrics is not None:
+            self._metrics.flush()
+
+    def _report(self, reason: str) -> Future[None]:
+        """Beside the training, in the order of the calls."""
         record = {
             "iteration": self.iteration,
             "world_size": self.world_size,
@@ -137,7 +165,19 @@ class Rank:
             "reason": reason,
             "metrics": {key: value for key, value in self._last.items() if key not in ("iteration", "time")},
         }
-        write_json(self._stop_file.with_name("training.json"), record)
+        return self._threads.submit(self._write_report, record)
+
+    def _write_report(self, record: Mapping[str, Any]) -> None:
+        if self.rank != 0 or self._stop_file is None:
+            return
+        try:
+            write_json(self._stop_file.with_name("training.json"), record)
+        except OSError as error:
+            _warn(f"training.json cannot be written ({error.strerror})")
+
+    def _sync_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.sync()
 
     def _take_warning(self, *_: object) -> None:
         self._warned = True
@@ -158,3 +198,7 @@ def _path(variable: str) -> Path | None:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", flush=True)

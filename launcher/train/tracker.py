@@ -115,10 +115,13 @@ class MlflowTracker:
 
 
 class NewMetrics:
-    """The records of metrics.jsonl, of all attempts, each once."""
+    """The records of metrics.jsonl, of all attempts.
+
+    Each comes once, unless rank 0 begins and puts a new file in the old one's place: then all come that are in it.
+    """
 
     def __init__(self, run: RunDir) -> None:
-        self._path, self._offset = run.metrics, 0
+        self._path, self._offset, self._inode = run.metrics, 0, 0
 
     def read(self) -> Iterator[Record]:
         """Those that are new; a line that is still being written comes the next time."""
@@ -131,6 +134,9 @@ class NewMetrics:
         if not self._path.exists():
             return []
         with open(self._path, "rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            self._offset = self._offset if inode == self._inode else 0
+            self._inode = inode
             file.seek(self._offset)
             whole = file.read().rpartition(b"\n")[0]
         self._offset += len(whole) + 1 if whole else 0

@@ -11,16 +11,13 @@ from typing import Any
 import torch
 
 from launcher.train import randomness
+from launcher.train.course import Course, StopTraining
 from launcher.train.environments import Environments
 from launcher.train.here import read_plan
 from launcher.train.rank import Rank
 from launcher.train.record import Policy, record
 
 State = dict[str, Any]
-
-
-class StopTraining(Exception):
-    """Leaves a library's loop after an iteration, on all ranks alike."""
 
 
 class Training:
@@ -56,6 +53,7 @@ class Training:
         if self._own is not None:
             randomness.set_state(self._own["random"])
             self.environments.set_state(self._own["environments"])
+        self._course = Course(self.rank, self.plan["checkpoint"], self.task["solved"], self.max_iterations)
 
     def measure(self, steps: int, collect_time: float, learn_time: float) -> dict[str, Any]:
         """What is recorded of an iteration under every library. To be called once per iteration, on every rank.
@@ -96,15 +94,12 @@ class Training:
         Raises:
             StopTraining: the training is to end here, on all ranks.
         """
-        self.rank.progress(done, **metrics)
-        solved = self._solved(metrics)
-        stop = self.rank.should_stop(wish=solved)
-        if stop or done % self.plan["checkpoint"]["every"] == 0 or done == self.max_iterations:
-            self.rank.check_sync(tensors())
+
+        def save() -> None:
             common = {"iteration": done, "env_steps": self.env_steps, **state()}
-            self.rank.checkpoints.save(done, common, self._own_state())
-        if stop:
-            raise StopTraining("solved" if self.rank.all_reduce_max(float(solved)) else "asked to stop")
+            self.rank.checkpoints.begin(done, common, self._own_state())
+
+        self._course.after_iteration(done, metrics, tensors, save)
 
     def run(self, loop: Callable[[int], object], policy: Policy) -> None:
         """Run a library's loop over the iterations that are left, and record why it ended.
@@ -126,12 +121,6 @@ class Training:
     def _own_state(self) -> State:
         return {"random": randomness.get_state(), "environments": self.environments.get_state()}
 
-    def _solved(self, metrics: Mapping[str, Any]) -> bool:
-        """By rank 0's metrics, which are those on record; what it finds holds for all."""
-        goal = self.task["solved"]
-        value = metrics.get(goal["metric"]) if goal else None
-        return self.rank.rank == 0 and goal is not None and value is not None and value >= goal["threshold"]
-
 
 @contextlib.contextmanager
 def training(device: str | None = None) -> Generator[Training]:
@@ -141,5 +130,6 @@ def training(device: str | None = None) -> Generator[Training]:
         device: what torch computes on, where that is not the plan's to say because something else does the gradients.
     """
     wanted = read_plan()["training"]
-    with Rank(device or wanted["device"], wanted["seed"], wanted["checkpoint"]["keep"]) as rank:
+    checkpoint = wanted["checkpoint"]
+    with Rank(device or wanted["device"], wanted["seed"], checkpoint["keep"], checkpoint["best"]) as rank:
         yield Training(wanted, rank)

@@ -16,7 +16,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, trainer
 
 from launcher.records import checkpoints
-from launcher.train import accelerate
+from launcher.train import accelerate, fence
 from launcher.train.accelerate_env import uses_gpu
 from launcher.train.here import read_plan
 from launcher.train.rank import Rank
@@ -45,8 +45,12 @@ class Records(TrainerCallback):
         """Every rank has written its part; what has no seal, or does not fit it, is never resumed from."""
         self._rank.barrier()
         if self._rank.rank == 0:
+            fence.check()
             path = Path(args.output_dir or "") / f"checkpoint-{state.global_step}"
-            checkpoints.seal_in_place(path, state.global_step, self._rank.world_size)
+            try:
+                checkpoints.seal_in_place(path, state.global_step, self._rank.world_size)
+            except OSError as error:
+                print(f"warning: {path.name} was not sealed: {error.strerror}; the one before it stays", flush=True)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
