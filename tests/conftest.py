@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.fake_nvml import FakeDriver, NoCompiler
+from tests.fake_nvml import build as build_fake_nvml
 from tests.sandbox import Sandbox, SandboxUnavailable
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,7 +59,7 @@ def launch(workdir: Path) -> Launch:
 
 def only_run(directory: Path) -> Path:
     """The directory of the one run in ``runs/``."""
-    (run,) = (directory / "runs").iterdir()
+    (run,) = (path for path in (directory / "runs").iterdir() if path.is_dir())
     return run
 
 
@@ -92,3 +94,21 @@ def sandbox() -> Generator[Sandbox]:
 def oddly_named() -> Generator[Sandbox]:
     """A cluster whose host names sort differently as text and as numbers; without accounting."""
     yield from started(nodes=["node2", "node9", "node10"], accounting=False)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> FakeDriver:
+    """The fake of the NVIDIA driver's library, built; nobody has been told of it."""
+    try:
+        return build_fake_nvml(tmp_path_factory.mktemp("driver"))
+    except NoCompiler as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def driver(library: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """Whatever asks NVML from here on meets the fake, with four healthy GPUs; also on a machine with real ones."""
+    library.says({"gpus": 4})
+    for name, value in library.environment.items():
+        monkeypatch.setenv(name, value)
+    return library

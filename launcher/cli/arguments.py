@@ -61,7 +61,7 @@ def _take_flag(arguments: Arguments, word: str, verb: str) -> bool:
         arguments.version = True
     elif word in ("-m", "--multirun") and verb in ("", "render"):
         arguments.multirun = True
-    elif word == "--json" and verb == "plan":
+    elif word == "--json" and verb in ("plan", "doctor"):
         arguments.json = True
     else:
         return False

@@ -82,6 +82,7 @@ _VERBS = {
     "cancel": "launcher.cli.cancel:cancel",
     "resume": "launcher.cli.resume:resume",
     "rerun": "launcher.cli.rerun:rerun",
+    "doctor": "launcher.cli.doctor:doctor",
     "nccl": "launcher.cli.nccl:nccl",
     "profile": "launcher.cli.profile:profile",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -44,6 +43,8 @@ def environment(pid: int) -> dict[str, str]:
 
 async def ended(pid: int) -> float:
     """Wait for the end of a process, of any parent; returns the time of its end (seconds since the epoch)."""
+    import asyncio  # not for the small programs that only want to end with their parent
+
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
