@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.records.checkpoints import seal_in_place
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, script
 
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from launcher.cli.main import main; sys.exit(main())"
@@ -232,10 +233,20 @@ def test_a_profile_of_hosts_prints_their_commands_and_a_rerun_does_so_again(laun
     assert "# on desk1\n" in again.stdout and run.name not in again.stdout.split("# on desk1")[1]
 
 
+def test_a_damaged_checkpoint_is_refused_with_what_is_wrong_with_it(launch: Launch, workdir: Path) -> None:
+    checkpoint = workdir / "checkpoints/000000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.pt").write_bytes(b"x" * 400)
+    seal_in_place(checkpoint, 1, 1)
+    os.truncate(checkpoint / "state.pt", 10)
+    done = launch("resume=checkpoints/000000001", "dry_run=true")
+    assert (done.returncode, "state.pt has 10 bytes instead of 400" in done.stderr) == (2, True), done.stderr
+
+
 def test_a_checkpoint_of_another_library_is_refused(launch: Launch, workdir: Path) -> None:
     checkpoint = workdir / "runs/old/checkpoints/000000001"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "seal.json").write_text('{"iteration": 1, "world_size": 1, "files": {}}')
+    seal_in_place(checkpoint, 1, 1)
     (workdir / "runs/old/plan.json").write_text('{"training": {"library": "skrl", "task": {"name": "cartpole"}}}')
     done = launch("resume=runs/old/checkpoints/000000001", "dry_run=true")
     assert (done.returncode, "was trained with library=skrl, not rsl_rl" in done.stderr) == (2, True), done.stderr

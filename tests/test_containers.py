@@ -187,7 +187,7 @@ def test_a_cancelled_job_lets_the_ranks_in_the_image_save(sandbox: Sandbox, imag
     assert launch_on(sandbox, workdir, "cancel", run.name).returncode == 0
     wait_until((run / "result.json").exists)
     result = result_of(run)
-    assert (result["outcome"], result["cause"]) == ("stopped", "terminated")
+    assert (result["outcome"], result["cause"]) == ("stopped", "cancelled")
     assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()
 
 

@@ -32,7 +32,7 @@ def test_nodes_that_know_the_secret_meet_and_talk_both_ways() -> None:
     async def work() -> None:
         joined = Joined()
         async with control.Server("job.0", "secret", joined):
-            member = await control.connect("127.0.0.1", lambda: "job.0", "secret", 3)
+            member = await control.connect("127.0.0.1", lambda: "job.0", "secret", 3, 15)
             await joined.come.wait()
             joined[3].send({"kind": "start", "text": 'a "b"\nc é'})
             assert await member.receive() == {"kind": "start", "text": 'a "b"\nc é'}
@@ -46,7 +46,7 @@ def test_the_end_of_one_side_is_seen_by_the_other() -> None:
     async def work() -> None:
         joined = Joined()
         async with control.Server("job.1", "secret", joined):
-            member = await control.connect("127.0.0.1", lambda: "job.1", "secret", 1)
+            member = await control.connect("127.0.0.1", lambda: "job.1", "secret", 1, 15)
             await joined.come.wait()
             await member.close()
             assert await joined[1].receive() is None
@@ -66,7 +66,7 @@ def test_a_stranger_who_connects_is_turned_away_and_the_nodes_still_meet(said: b
             port = ports.candidates(key)[0]
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(said)
-            await control.connect("127.0.0.1", lambda: key, "secret", 5)
+            await control.connect("127.0.0.1", lambda: key, "secret", 5, 15)
             await joined.come.wait()
             assert list(joined) == [5]
             writer.close()
@@ -79,7 +79,7 @@ def test_a_wrong_secret_does_not_get_in() -> None:
         joined = Joined()
         async with control.Server("job.3", "secret", joined):
             with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(control.connect("127.0.0.1", lambda: "job.3", "guess", 1), 2)
+                await control.connect("127.0.0.1", lambda: "job.3", "guess", 1, 2)
             assert not joined
 
     run(work())
@@ -98,7 +98,7 @@ def test_a_stranger_who_holds_the_port_is_passed_over(mute: bool) -> None:
         joined = Joined()
         port = ports.candidates(key)[0]
         async with await asyncio.start_server(stranger, "0.0.0.0", port), control.Server(key, "secret", joined):
-            member = await control.connect("127.0.0.1", lambda: key, "secret", 2)
+            member = await control.connect("127.0.0.1", lambda: key, "secret", 2, 15)
             await joined.come.wait()
             joined[2].send({"kind": "hello"})
             assert await member.receive() == {"kind": "hello"}

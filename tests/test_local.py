@@ -304,8 +304,65 @@ def test_torchrun_killed_leaves_no_rank_behind(launch: Launch, workdir: Path) ->
     script(workdir, "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(100)\n")
     done = launch(*SCRIPT)
     assert done.returncode == 1
-    assert result_of(only_run(workdir))["cause"] == "launch"
+    result = result_of(only_run(workdir))
+    assert (result["cause"], result["rank"], result["signal"]) == ("crash", None, "SIGKILL")
+    assert f"torchrun on {os.uname().nodename} was killed by SIGKILL" in done.stderr
     assert not processes_of(only_run(workdir))
+
+
+FAILS = """\
+import os, sys
+from launcher.train import Rank
+with Rank("cpu") as rank:
+    found = rank.checkpoints.load(rank.device)
+    for done in range(found[0]["iteration"] + 1 if found else 1, 61):
+        rank.progress(done)
+        if done % 20 == 0:
+            rank.checkpoints.save(done, {"iteration": done})
+        if done == 35 and (sys.argv[1:] or os.environ["LAUNCHER_ATTEMPT"] == "0"):
+            raise RuntimeError("of iteration 35")
+    rank.report("max_iterations")
+"""
+
+
+def test_a_run_that_crashes_once_goes_on_from_its_checkpoint_and_completes(launch: Launch, workdir: Path) -> None:
+    script(workdir, FAILS)
+    done = launch(*SCRIPT)
+    assert done.returncode == 0, done.stderr
+    run = only_run(workdir)
+    result = result_of(run)
+    assert (result["outcome"], result["iteration"], result["attempts"]) == ("completed", 60, 2)
+    assert result["resumed_at"] == 20
+    assert [line["iteration"] for line in metrics_of(run)] == list(range(1, 61))
+    verdict = json.loads((run / "attempts/000/verdict.json").read_text())
+    assert (verdict["cause"], verdict["iteration"], verdict["then"]) == ("crash", 35, "again in this job")
+    assert "RuntimeError: of iteration 35" in verdict["message"]
+
+
+def test_a_run_that_crashes_at_the_same_iteration_again_fails_and_says_so(launch: Launch, workdir: Path) -> None:
+    script(workdir, FAILS)
+    done = launch(*SCRIPT, "task.args=[always]")
+    assert done.returncode == 1
+    result = result_of(only_run(workdir))
+    assert (result["outcome"], result["cause"], result["attempts"]) == ("failed", "crash", 2)
+    assert "not tried again: it failed at the same iteration before" in done.stderr
+    launch("resume", only_run(workdir).name)  # a person may try all the same, with budgets that begin anew
+    assert result_of(only_run(workdir))["attempts"] == 4
+
+
+def test_no_retry_is_made_where_none_is_wanted(launch: Launch, workdir: Path) -> None:
+    script(workdir, FAILS)
+    assert launch(*SCRIPT, "retry.crash=0").returncode == 1
+    assert result_of(only_run(workdir))["attempts"] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", ["retry.crash=-1", "retry.crash=often", "retry.avoid_node=1h", "cluster.spare_nodes=1"]
+)
+def test_a_wrong_budget_is_a_mistake_of_one_line(launch: Launch, wrong: str) -> None:
+    done = launch(wrong)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1 and wrong.partition("=")[0] in done.stderr
 
 
 def test_the_agent_is_light(workdir: Path) -> None:

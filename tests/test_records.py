@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.errors import UserError
-from launcher.records import checkpoints, rundir
+from launcher.records import nodes, rundir
 from launcher.records.files import (
     append_json_line,
     create_json,
@@ -119,58 +119,6 @@ def test_nothing_to_read_is_none(tmp_path: Path) -> None:
     assert read_result(tmp_path / "x") is None
 
 
-def _save(directory: Path, iteration: int, keep: int = 3, ranks: int = 2) -> checkpoints.Checkpoint:
-    for name in (checkpoints.STATE, *map(checkpoints.part_name, range(ranks))):
-        checkpoints.write_file(directory, iteration, name, lambda file: file.write(b"state" * iteration))
-    return checkpoints.seal(directory, iteration, ranks, keep)
-
-
-def test_the_last_checkpoints_are_kept(tmp_path: Path) -> None:
-    for iteration in (20, 40, 60, 80):
-        _save(tmp_path, iteration)
-    assert [(found.iteration, found.world_size) for found in checkpoints.list_sealed(tmp_path)] == [
-        (40, 2),
-        (60, 2),
-        (80, 2),
-    ]
-    assert sorted(os.listdir(tmp_path)) == ["000000040", "000000060", "000000080"]
-
-
-def test_the_same_iteration_can_be_saved_again(tmp_path: Path) -> None:
-    _save(tmp_path, 20, ranks=2)
-    _save(tmp_path, 20, ranks=1)
-    (found,) = checkpoints.list_sealed(tmp_path)
-    assert found.world_size == 1 and found.whole() and not found.part(1).exists()
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed", "unsealed", "gone", "part gone", "seal cut", "seal empty"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, damage: str) -> None:
-    _save(tmp_path, 20)
-    newest = _save(tmp_path, 40)
-    state, seal = newest.state, newest.path / "seal.json"
-    {
-        "cut": lambda: state.write_bytes(state.read_bytes()[:-1]),
-        "changed": lambda: state.write_bytes(state.read_bytes()[:-1] + b"X"),
-        "unsealed": seal.unlink,
-        "gone": state.unlink,
-        "part gone": newest.part(1).unlink,
-        "seal cut": lambda: seal.write_text(seal.read_text()[:-3]),
-        "seal empty": lambda: seal.write_text('{"iteration": 40, "world_size": 2}'),
-    }[damage]()
-    found = checkpoints.newest_whole(tmp_path)
-    assert found is not None
-    assert found.iteration == 20
-
-
-def test_a_save_that_dies_leaves_the_checkpoint_before_and_its_litter_goes_with_the_next(tmp_path: Path) -> None:
-    _save(tmp_path, 20)
-    checkpoints.write_file(tmp_path, 40, checkpoints.STATE, lambda file: file.write(b"half"))
-    found = checkpoints.newest_whole(tmp_path)
-    assert found is not None and found.iteration == 20
-    _save(tmp_path, 60)
-    assert sorted(os.listdir(tmp_path)) == ["000000020", "000000060"]
-
-
 def test_the_verdict_reads_back_and_says_who_where_and_how() -> None:
     result = Result("failed", "crash", "ValueError: boom", rank=3, host="node2", exit_code=7, iteration=12, seconds=4.2)
     assert result.line() == "failed: rank 3 on node2 exited with code 7 (ValueError: boom) · iteration 12 · 4 s"
@@ -258,3 +206,30 @@ def test_a_run_without_a_scheduler_is_asked_about_on_its_first_host(
     write_json(run.submission, {"scheduler": "none", **submission})
     status = status_of(run, None)
     assert (status.state, status.detail) == (state, detail)
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "detail"),
+    [
+        (Job("PENDING", "BeginTime"), "pending", "BeginTime, goes on after node lost"),
+        (Job("CANCELLED"), "stopped", "cancelled while it waited to go on after node lost"),
+        (Job("RUNNING"), "running", ""),
+    ],
+)
+def test_a_run_between_two_attempts_says_what_ended_the_last_one(
+    tmp_path: Path, job: Job, state: str, detail: str
+) -> None:
+    run = rundir.create(tmp_path, "a-run")
+    write_json(run.submission, {"scheduler": "slurm", "job_id": "7"})
+    Result("failed", "node_lost", then="requeued").write(run.claim_attempt().verdict)
+    status = status_of(run, {"7": job})
+    assert (status.state, status.detail) == (state, detail)
+
+
+def test_a_node_that_failed_is_avoided_until_its_time_is_over(tmp_path: Path) -> None:
+    nodes.remember(tmp_path, ["a", "b"], "node_lost", "the-run", 3600)
+    nodes.remember(tmp_path, ["c"], "preflight", "the-run", 0)
+    nodes.remember(tmp_path, ["a"], "preflight", "another-run", 3600)
+    assert [(node.host, node.cause) for node in nodes.bad_nodes(tmp_path)] == [("a", "preflight"), ("b", "node_lost")]
+    (tmp_path / ".bad_nodes.jsonl").write_text('{"host": "a"}\nhalf a li')
+    assert nodes.bad_nodes(tmp_path) == []

@@ -32,8 +32,8 @@ def test_a_signal_is_named_and_is_no_exit_code() -> None:
 
 
 def test_a_lost_node_is_the_cause_only_where_no_rank_failed() -> None:
-    assert verdict(Findings({0: Report(0, 0)}, lost=["b"])).cause == "node_lost"
-    assert verdict(Findings({0: Report(0, 1, (failure(0, 3, 1.0),))}, lost=["b"])).cause == "crash"
+    assert verdict(Findings({0: Report(0, 0)}, lost={"b": 2.0})).cause == "node_lost"
+    assert verdict(Findings({0: Report(0, 1, (failure(0, 3, 1.0),))}, lost={"b": 2.0})).cause == "crash"
 
 
 def test_missing_nodes_are_named() -> None:

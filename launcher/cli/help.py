@@ -35,6 +35,8 @@ verbs
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
+  doctor [KEY=VALUE ...]     what is wrong with this machine or, with cluster=NAME, with nodes of that cluster, before
+                             a run finds out; --json for programs
   profile [--partition P] > FILE
                              a cluster profile, written by asking Slurm; --probe asks a node too
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
@@ -51,6 +53,8 @@ often used keys
   snapshot=git|off           run from a copy of the code (jobs from a git repository do) or not
   cluster.nodes=N  cluster.nproc_per_node=N  cluster.time=1:30:00  cluster.partition=NAME
   cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
+  cluster.spare_nodes=N (take a lost one's place)  cluster.nodes=2-4 (elastic)
+  retry.crash=N  retry.node_fail=N|unlimited  checkpoint.every=N (iterations)  checkpoint.minutes=N
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them
 

@@ -50,7 +50,9 @@ def _resources(plan: Plan) -> Iterator[str]:
         parts.append(f"{asked.cpus_per_node} CPUs")
     if asked.memory_mb_per_node:
         parts.append(format_memory(asked.memory_mb_per_node))
-    yield f"nodes      {asked.nodes} × ({', '.join(parts)})"
+    count = str(asked.nodes) if asked.enough == asked.nodes else f"{asked.enough} to {asked.nodes}"
+    spare = f", and {asked.spare_nodes} more to replace one that is lost" if asked.spare_nodes else ""
+    yield f"nodes      {count} × ({', '.join(parts)}){spare}"
     yield f"ranks      {asked.nodes} × {asked.nproc_per_node} = {asked.world_size} (world size)"
     if plan.training["task"]["env"]:
         num_envs = plan.training["num_envs"]

@@ -30,7 +30,7 @@ EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 
 def start(arguments: Arguments) -> int:
     """Compose a run and start it; returns the command's exit code."""
-    composed = _compose(arguments)
+    composed = composed_of(arguments)
     return start_plan(plan_here(composed.config), composed)
 
 
@@ -58,7 +58,7 @@ def show(argv: Sequence[str]) -> int:
     if arguments.help:
         print(help_text(arguments.config_dirs))
         return 0
-    plan = plan_here(_compose(arguments).config)
+    plan = plan_here(composed_of(arguments).config)
     print(plan.to_json() if arguments.json else describe(plan))
     return 0
 
@@ -73,7 +73,7 @@ def render(argv: Sequence[str]) -> int:
         from launcher.cli.sweep import render_sweep
 
         return render_sweep(arguments)
-    composed = _compose(arguments)
+    composed = composed_of(arguments)
     plan = plan_here(composed.config)
     require_script(arguments, plan)
     text = script_text(arguments, plan, batch_job(plan))
@@ -140,7 +140,8 @@ def _show_commands(plan: Plan, run: RunDir) -> int:
     return 0
 
 
-def _compose(arguments: Arguments) -> Composed:
+def composed_of(arguments: Arguments) -> Composed:
+    """The valid configuration that a command line asks for."""
     if arguments.config_name is None:
         composed = compose(arguments.overrides, arguments.config_dirs)
     else:
@@ -183,7 +184,7 @@ def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
     warn_of_never(plan)
     print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {_nodes(plan)} · {run.path}")
     if wait:
-        wait_for_job(run, plan, job_id)
+        wait_for_job(run, plan)
         return conclude(run)
     for label, verb in (("state", "status"), ("output", "logs -f"), ("stop", "cancel")):
         print(f"  {label:<7} python -m launcher {verb} {as_typed(run.path)}")
@@ -197,6 +198,8 @@ def conclude(run: RunDir) -> int:
         raise LauncherError(f"the job ended and left no verdict: see {run.slurm}")
     out = sys.stdout if result.outcome == COMPLETED else sys.stderr
     print(f"{result.line()} · {run.path}", file=out)
+    if why := result.then.partition(": ")[2]:
+        print(f"  not tried again: {why}", file=out)
     if result.hint:
         print(f"  {result.hint}", file=out)
     return EXIT_CODES.get(result.outcome, 1)

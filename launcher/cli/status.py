@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.cli.table import table
 from launcher.records import rundir, sweepdir
+from launcher.records.nodes import bad_nodes
 from launcher.records.result import COMPLETED, FAILED, STOPPED
 from launcher.records.rundir import RunDir
 from launcher.records.status import LOST, PENDING, RUNNING, UNKNOWN, Status
@@ -40,9 +42,16 @@ def status(argv: Sequence[str]) -> int:
         print(json.dumps([asdict(row.status) | {"overrides": row.overrides} for row in rows], indent=2))
     elif rows:
         print(table(_HEADINGS, [_cells(row) for row in rows]))
+        _show_bad_nodes(runs_dir)
     else:
         print(f"no runs in '{runs_dir}'")
     return 0
+
+
+def _show_bad_nodes(runs_dir: Path) -> None:
+    for node in bad_nodes(runs_dir):
+        until = datetime.fromtimestamp(node.until)
+        print(f"{node.host} is avoided until {until:%b %d %H:%M}: {node.cause.replace('_', ' ')} of run {node.run_id}")
 
 
 def _chosen(texts: Sequence[str], runs_dir: Path) -> Iterator[Row]:

@@ -12,8 +12,10 @@ from launcher.cli.live import LiveLine
 from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
+from launcher.records.result import read_result
 from launcher.records.rundir import RunDir
 from launcher.records.status import last_words
+from launcher.records.submission import submitted
 from launcher.slurm import commands
 from launcher.slurm.queue import Job
 
@@ -101,8 +103,8 @@ def progress_line(metrics: Mapping[str, Any], total: int | None, seconds_left: f
     return " · ".join(parts)
 
 
-def wait_for_job(run: RunDir, plan: Plan, job_id: str) -> None:
-    """Follow a job until it has ended in Slurm and its verdict is there.
+def wait_for_job(run: RunDir, plan: Plan) -> None:
+    """Follow the job of a run, and those that go on with it, until the run has ended and its verdict is there.
 
     Raises:
         LauncherError: it ended, and no verdict came.
@@ -110,22 +112,27 @@ def wait_for_job(run: RunDir, plan: Plan, job_id: str) -> None:
     """
     watcher = Watcher(run, plan, show_log=True)
     try:
-        _follow(run, job_id, watcher)
+        _follow(run, watcher)
     except KeyboardInterrupt:
         watcher.close()
-        print(f"job {job_id} goes on; stop it with: python -m launcher cancel {run.path}", file=sys.stderr)
+        print(f"job {_job_of(run)} goes on; stop it with: python -m launcher cancel {run.path}", file=sys.stderr)
         raise
     watcher.update()
     watcher.close()
 
 
-def _follow(run: RunDir, job_id: str, watcher: Watcher) -> None:
-    asked, said, over_since = 0.0, "", None
+def _job_of(run: RunDir) -> str:
+    return str(submitted(run)["job_id"])
+
+
+def _follow(run: RunDir, watcher: Watcher) -> None:
+    asked, said, over_since, attempts = 0.0, "", None, 0
     while over_since is None or not run.result.exists():
         watcher.update()
         if time.monotonic() - asked > _ASK_SLURM_S:
             asked = time.monotonic()
-            job = _ask(job_id)
+            job = _ask(_job_of(run))
+            attempts = _say_what_ended(run, watcher, attempts)
             if job is not None and job.queued and job.reason != said:
                 said = job.reason
                 watcher.say(f"pending: {said or job.state.lower()}")
@@ -134,8 +141,21 @@ def _follow(run: RunDir, job_id: str, watcher: Watcher) -> None:
             watcher.close()
             what = "ended without a verdict" if run.attempts() else "ended before any rank started"
             words = f" ({said})" if (said := last_words(run)) else ""
-            raise LauncherError(f"failed: job {job_id} {what}{words} · the output of its script is in {run.slurm}")
+            raise LauncherError(
+                f"failed: job {_job_of(run)} {what}{words} · the output of its script is in {run.slurm}"
+            )
         time.sleep(_POLL_S)
+
+
+def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
+    """Tell of attempts that another one follows; returns how many have been told of."""
+    for attempt in run.attempts()[seen:]:
+        verdict = read_result(attempt.verdict)
+        if verdict is None or verdict.then.startswith("ended"):
+            return attempt.number
+        watcher.say(f"attempt {attempt.number + 1} {verdict.line()} · {verdict.then}")
+        seen = attempt.number + 1
+    return seen
 
 
 def _ask(job_id: str) -> Job | None:

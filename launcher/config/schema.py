@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Dict, List, Optional
 
+from launcher.config.units import parse_range
+
 
 class Scheduler(Enum):
     """Who starts the run; under ``none`` a person does, with one command on every host."""
@@ -71,6 +73,13 @@ class Snapshot(Enum):
     """Whether a job runs from a copy of the code; in a YAML file write ``"off"`` with quotes, as ``"no"`` above."""
 
     git = "git"
+    off = "off"
+
+
+class Preflight(Enum):
+    """What is looked at on every node before the ranks start; in a YAML file write ``"off"`` with quotes."""
+
+    basic = "basic"
     off = "off"
 
 
@@ -174,7 +183,8 @@ class Cluster:
 
     name: str = ""
     scheduler: Scheduler = Scheduler.local
-    nodes: int = 1
+    nodes: Any = 1  # a number, or a range such as 2-4: starts with what it gets, goes on with what is left
+    spare_nodes: int = 0  # more nodes in the allocation, to take the place of one that is lost
     hosts: Any = None  # without a scheduler: a list of hosts or Slurm's short form gpu[1-4], node 0 first
     gpus_per_node: int = 0
     gpu_type: Optional[str] = None
@@ -214,9 +224,27 @@ class Cluster:
         return self.nproc_per_node or max(1, self.gpus_per_node)
 
     @property
+    def node_range(self) -> range:
+        """How many nodes may train.
+
+        Raises:
+            UserError: `nodes` is neither a number nor a range.
+        """
+        return parse_range(self.nodes)
+
+    @property
+    def most_nodes(self) -> int:
+        return self.node_range[-1]
+
+    @property
+    def elastic(self) -> bool:
+        """Whether fewer nodes than the most are enough."""
+        return len(self.node_range) > 1
+
+    @property
     def ranks(self) -> int:
-        """In all."""
-        return self.nodes * self.ranks_per_node
+        """In all, on as many nodes as there may be."""
+        return self.most_nodes * self.ranks_per_node
 
 
 @dataclass
@@ -238,16 +266,34 @@ class Workaround:
 class Checkpoint:
     """When the state of a training is saved, and how much of it is kept."""
 
-    every: int = 20  # iterations
-    keep: int = 3
+    every: Optional[int] = 20  # iterations; null leaves it to the minutes, and to the end of the training
+    minutes: Optional[float] = None  # whichever of the two is due first
+    keep: int = 3  # the last ones
+    best: Optional[str] = "return_mean"  # and the best one by this metric; -loss_value: by its smallest value
+
+
+@dataclass
+class Retry:
+    """Which ends of an attempt another one follows, and how often: a number, or unlimited."""
+
+    preempted: Any = "unlimited"
+    time_limit: Any = "unlimited"
+    node_fail: Any = 5
+    crash: Any = 2  # never after a crash at the same iteration as the one before
+    hang: Any = 2
+    in_job: bool = True  # in the same allocation, where that is possible, instead of back in the queue
+    without_progress: int = 3  # so many attempts in a row without progress end the run, whatever their budget
+    avoid_node: Optional[str] = "1-0"  # how long a node that failed is not used again, in Slurm's notation of time
 
 
 @dataclass
 class Watch:
-    """How long the node agents wait for each other and for the ranks."""
+    """How long the node agents wait for each other and for the ranks, and what they look at."""
 
     rendezvous: int = 300  # seconds until a node that has not come counts as missing
     stop_grace: int = 30  # seconds between asking the ranks to stop and killing them
+    preflight: Preflight = Preflight.basic
+    preflight_seconds: int = 10  # for all checks of a node together
 
 
 @dataclass
@@ -301,6 +347,7 @@ class Config:
     snapshot: Optional[Snapshot] = None  # run from a copy of the code; default: git for jobs from a git repository
     resume: Optional[str] = None  # latest, a run, or a checkpoint's directory
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    retry: Retry = field(default_factory=Retry)
     watch: Watch = field(default_factory=Watch)
     tracking: Tracking = field(default_factory=Tracking)
     sweep: Sweep = field(default_factory=Sweep)

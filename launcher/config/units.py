@@ -15,6 +15,8 @@ _DAYS = re.compile(r"(?P<days>\d+)-(?P<hours>\d+)(:(?P<minutes>\d+)(:(?P<seconds
 _CLOCK = re.compile(r"((?P<hours>\d+):(?=\d+:))?(?P<minutes>\d+)(:(?P<seconds>\d+))?", re.ASCII)
 _TIME_HELP = "use minutes (90), hours:minutes:seconds (1:30:00) or days-hours:minutes (2-12:00)"
 
+UNLIMITED = "unlimited"
+
 _MEMORY = re.compile(r"(?P<amount>\d+)(?P<unit>[KMGT]?)B?", re.ASCII | re.IGNORECASE)
 _KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 _MEMORY_HELP = "use a whole number and a unit (512M, 16G, 1T)"
@@ -68,3 +70,30 @@ def format_memory(mebibytes: int) -> str:
         if mebibytes % size == 0:
             return f"{mebibytes // size}{unit}"
     return f"{mebibytes}M"
+
+
+def parse_range(value: object) -> range:
+    """The numbers that ``3`` or ``2-4`` names, at least one of them and none below 1.
+
+    Raises:
+        UserError: the value is neither.
+    """
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", str(value).strip(), re.ASCII)
+    first = int(match[1]) if match else 0
+    last = int(match[2] or first) if match else 0
+    if not 1 <= first <= last:
+        raise UserError(f"'{value}' is no number of nodes: at least 1, or a range such as 2-4")
+    return range(first, last + 1)
+
+
+def parse_budget(value: object) -> int | None:
+    """How often something may happen: a number from 0 on; None for ``unlimited``.
+
+    Raises:
+        UserError: the value is neither.
+    """
+    if value == UNLIMITED:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise UserError(f"'{value}' is no number of times: use a number from 0 on, or {UNLIMITED}")

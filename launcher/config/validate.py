@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from launcher.config import container, nccl
 from launcher.config.batch import batch_of, uses_training_arguments
 from launcher.config.schema import (
     Accelerate,
     AccelerateMode,
+    Checkpoint,
     Cluster,
     Config,
     Device,
@@ -20,11 +22,10 @@ from launcher.config.schema import (
     Scheduler,
     Task,
 )
-from launcher.config.units import parse_memory, parse_time
+from launcher.config.units import parse_budget, parse_memory, parse_range, parse_time
 from launcher.errors import UserError
 
 _POSITIVE = (
-    ("cluster.nodes", lambda c: c.cluster.nodes),
     ("cluster.nproc_per_node", lambda c: c.cluster.nproc_per_node),
     ("cluster.cpus_per_gpu", lambda c: c.cluster.cpus_per_gpu),
     ("max_iterations", lambda c: c.max_iterations),
@@ -36,14 +37,17 @@ _POSITIVE = (
     ("checkpoint.every", lambda c: c.checkpoint.every),
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
+    ("watch.preflight_seconds", lambda c: c.watch.preflight_seconds),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),
+    ("retry.without_progress", lambda c: c.retry.without_progress),
 )
 _NOT_NEGATIVE = (
     ("seed", lambda c: c.seed),
     ("cluster.gpus_per_node", lambda c: c.cluster.gpus_per_node),
     ("watch.stop_grace", lambda c: c.watch.stop_grace),
+    ("cluster.spare_nodes", lambda c: c.cluster.spare_nodes),
 )
 
 
@@ -60,7 +64,10 @@ def validate(config: Config) -> None:
 def _problems(config: Config) -> Iterator[str]:
     yield from _below(_POSITIVE, config, 1)
     yield from _below(_NOT_NEGATIVE, config, 0)
-    yield from _units(config.cluster)
+    if wrong := list(_units(config)):
+        yield from wrong  # what follows reads the values
+        return
+    yield from _checkpoint(config.checkpoint)
     yield from _control_characters(config)
     yield from _task_fits_library(config)
     yield from _accelerate(config)
@@ -68,8 +75,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _site(config.cluster)
     yield from nccl.problems(config.nccl)
     yield from _hosts(config.cluster)
-    if config.cluster.scheduler is Scheduler.local and config.cluster.nodes > 1:
-        yield f"cluster.nodes={config.cluster.nodes} needs a Slurm cluster: this machine is one node"
+    yield from _nodes(config)
     yield from container.problems(config.cluster)
     yield from _one_gpu_per_rank(config.cluster)
     yield from _hyperparameters(config)
@@ -84,13 +90,46 @@ def _below(
             yield f"{key}={value} is too small: at least {least}"
 
 
-def _units(cluster: Cluster) -> Iterator[str]:
-    for key, text, parse in (("time", cluster.time, parse_time), ("mem_per_gpu", cluster.mem_per_gpu, parse_memory)):
-        if text is not None:
+def _checkpoint(checkpoint: Checkpoint) -> Iterator[str]:
+    if checkpoint.minutes is not None and not checkpoint.minutes > 0:
+        yield f"checkpoint.minutes={checkpoint.minutes} is too small: more than 0, or null"
+    if checkpoint.best is not None and not checkpoint.best.removeprefix("-"):
+        yield f"checkpoint.best='{checkpoint.best}' names no metric: null keeps the last checkpoints only"
+
+
+_UNITS: tuple[tuple[str, Callable[[Config], Any], Callable[[Any], object]], ...] = (
+    ("cluster.time", lambda c: c.cluster.time, parse_time),
+    ("cluster.mem_per_gpu", lambda c: c.cluster.mem_per_gpu, parse_memory),
+    ("cluster.nodes", lambda c: c.cluster.nodes, parse_range),
+    ("retry.preempted", lambda c: c.retry.preempted, parse_budget),
+    ("retry.time_limit", lambda c: c.retry.time_limit, parse_budget),
+    ("retry.node_fail", lambda c: c.retry.node_fail, parse_budget),
+    ("retry.crash", lambda c: c.retry.crash, parse_budget),
+    ("retry.hang", lambda c: c.retry.hang, parse_budget),
+    ("retry.avoid_node", lambda c: c.retry.avoid_node, parse_time),
+)
+
+
+def _units(config: Config) -> Iterator[str]:
+    for key, read, parse in _UNITS:
+        if (value := read(config)) is not None:
             try:
-                parse(text)
+                parse(value)
             except UserError as error:
-                yield f"cluster.{key}: {error}"
+                yield f"{key}: {error}"
+
+
+def _nodes(config: Config) -> Iterator[str]:
+    cluster = config.cluster
+    slurm = cluster.scheduler is Scheduler.slurm
+    if cluster.scheduler is Scheduler.local and cluster.most_nodes > 1:
+        yield f"cluster.nodes={cluster.nodes} needs a Slurm cluster: this machine is one node"
+    if cluster.elastic and not slurm:
+        yield f"cluster.nodes={cluster.nodes} is a choice for Slurm to make: give a number"
+    if cluster.elastic and config.task.global_batch_size is not None:
+        yield f"task.global_batch_size cannot be kept with cluster.nodes={cluster.nodes}: give a number of nodes"
+    if cluster.spare_nodes and not slurm:
+        yield f"cluster.spare_nodes={cluster.spare_nodes} are nodes of a Slurm job: choose a cluster"
 
 
 def _control_characters(config: Config) -> Iterator[str]:

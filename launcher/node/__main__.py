@@ -65,7 +65,7 @@ def _several(runs: Sequence[Path], count: int) -> Coroutine[Any, Any, int]:
     if found is not None:
         runs = runs[found.node * count :][:count]
     slots = share_out(count, visible_gpus(os.environ), sorted(os.sched_getaffinity(0)))
-    return Pack(runs, slots, local=found is None).serve()
+    return Pack(runs, slots, found).serve()
 
 
 if __name__ == "__main__":

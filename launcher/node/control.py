@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import hmac
 import json
@@ -23,6 +24,9 @@ Message = dict[str, Any]
 _HANDSHAKE_S = 5.0
 _CONNECT_S = 2.0
 _RETRY_S = 0.1
+SILENCE_S = 20
+"""After so many seconds a peer that answers nothing counts as gone: the idle time and the probes below."""
+_SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _LONGEST = 1 << 20
 """Bytes of a line: a report of one node with all its failures is far below."""
 
@@ -33,6 +37,9 @@ class HandshakeError(Exception):
 
 class Channel:
     """A connection to another agent, after the handshake."""
+
+    silent = False
+    """The other end is gone without a word, not even from its kernel: its node is dead, or cut off."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -48,7 +55,10 @@ class Channel:
         try:
             line = await self._reader.readline()
             message = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):
+        except OSError as error:
+            self.silent = error.errno in _SILENCE
+            return None
+        except ValueError:
             return None
         return message if isinstance(message, dict) else None
 
@@ -98,20 +108,25 @@ def _notice_silence(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 20_000)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
 
 
-async def connect(host: str, start_id: Callable[[], str], secret: str, node: int) -> Channel:
+async def connect(host: str, start_id: Callable[[], str], secret: str, node: int, seconds: float) -> Channel:
     """The channel to node 0, which may not be there yet and may listen on any of the candidate ports.
 
-    Tries for ever; the caller has the deadline.
+    Raises:
+        asyncio.TimeoutError: it was not to be found for so long. No `wait_for` around this would be as sure: inside
+            of it are others, and a cancellation that comes when one of them is just done is lost in Python 3.11.
     """
-    while True:
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds
+    while now() < deadline:
         key = start_id()
         for port in ports.candidates(key):
             with contextlib.suppress(HandshakeError, OSError, asyncio.TimeoutError):
                 return await _try(host, port, key, secret, node)
         await asyncio.sleep(_RETRY_S)
+    raise asyncio.TimeoutError
 
 
 async def _try(host: str, port: int, key: str, secret: str, node: int) -> Channel:

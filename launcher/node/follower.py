@@ -16,15 +16,15 @@ class Follower(Member):
     _channel: control.Channel | None = None
 
     async def serve(self) -> int:
-        """Do this node's part to its end; returns the exit code that node 0 decided."""
+        """Do this node's part to its end, in one attempt or several; returns the exit code that node 0 decided."""
         self.background(self._join())
         return await self._until_done()
 
     async def _join(self) -> None:
         leader, seconds = self.place.hosts[0], self.plan.budgets.rendezvous_s
-        joining = control.connect(leader, self._start_id, self.run.secret.read_text(), self.place.node)
+        secret = self.run.secret.read_text()
         try:
-            self._channel = await asyncio.wait_for(joining, seconds)
+            self._channel = await control.connect(leader, self._start_id, secret, self.place.node, seconds)
         except asyncio.TimeoutError:
             say(self.place, f"no agent came on {leader} (node 0) within {seconds:.0f} s")
             self.inbox.put_nowait(Event("done", 0, {"code": 1}))
@@ -49,7 +49,9 @@ class Follower(Member):
 
     def _react(self, event: Event) -> None:
         if event.kind == "start":
-            self.start_ranks(Start(**event.body))
+            start = Start(**event.body)
+            if self.place.node in start.nodes:
+                self.start_ranks(start)
         elif event.kind == "stop":
             self.stop_ranks(event.body["grace_s"])
         elif self._channel is not None:

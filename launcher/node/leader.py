@@ -1,4 +1,4 @@
-"""Node 0: gathers the others, announces the start, collects the ends, judges."""
+"""Node 0: gathers the others, starts attempts, collects their ends, judges, and starts again where that is due."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from launcher.node import control, ports
-from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
+from launcher.node import control, ports, retry
+from launcher.node.conclusion import conclude, insist
+from launcher.node.job import Job
+from launcher.node.member import FAILURE_GRACE_S, REQUEUE_ME, TERMINATED, Event, Member, say
 from launcher.node.place import Place
 from launcher.node.ranks import Report, Start
+from launcher.node.retry import Next
+from launcher.node.silent import progress_of, settle_earlier
 from launcher.node.tracking import tracking
 from launcher.node.verdict import Findings, judge
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
+from launcher.records.checkpoints import Checkpoint
 from launcher.records.files import append_json_line, read_json, write_json
-from launcher.records.result import COMPLETED, STOPPED
+from launcher.records.preflight import ERROR, NodeReport, compare
+from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: TERMINATED}
@@ -26,6 +33,14 @@ _REPORT_S = 15.0
 """How long after the grace a node may take to report before it counts as lost."""
 _IMPATIENT_S = 1.0
 """The same request to the same node again, this much later, comes from a person who will not wait."""
+_STRAGGLER_S = 10.0
+"""How long to wait for a node that could be done without."""
+_LOOK_S = 2.0
+"""How often to look whether another attempt has taken over."""
+
+
+class Superseded(Exception):
+    """A newer attempt has the run: this one is over, and writes nothing any more."""
 
 
 class Leader(Member):
@@ -33,10 +48,9 @@ class Leader(Member):
 
     def __init__(self, plan: Plan, run: RunDir, place: Place) -> None:
         super().__init__(plan, run, place)
-        self._findings = Findings()
         self._channels: dict[int, control.Channel] = {}
-        self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
-        self._deadline: float | None = None  # for the reports, once the ranks are being stopped
+        self._started_before = False
+        self._unfit: set[int] = set()  # nodes that the preflight has found fault with
 
     @property
     def _start_id(self) -> str:
@@ -44,55 +58,116 @@ class Leader(Member):
         return self.place.start_id
 
     async def serve(self) -> int:
-        """Run the attempt to its end; returns the exit code of all agents."""
-        self._began = time.time()
-        self._attempt: Attempt = self.run.claim_attempt()
-        self.run.result.unlink(missing_ok=True)  # of an earlier attempt: the run has not ended after all
-        self._note("attempt", hosts=self.place.hosts, job_id=self.place.job_id)
-        async with self._server():
-            await self._run_attempt()
-            return await self._end()
+        """Run attempts until the run has ended, or goes on in another start; returns the exit code of all agents."""
+        ended = read_result(self.run.result)
+        if ended is not None and self.place.restarts:
+            say(self.place, f"the run has already ended ({ended.line()}): nothing is left to do")
+            return EXIT_CODES.get(ended.outcome, 1)
+        self._job = Job.of(self.run, self.place)
+        try:
+            async with self._server():
+                return await self._release(await self._serve_attempts())
+        except Superseded:
+            say(self.place, "another attempt has taken over: this one ends, and writes nothing any more")
+            return await self._release(1)
 
     def _server(self) -> contextlib.AbstractAsyncContextManager[object]:
-        if self.plan.resources.nodes == 1:
+        if len(self.place.hosts) == 1:
             return contextlib.nullcontext()
         return control.Server(self._start_id, self.run.secret.read_text(), self._joined)
+
+    async def _serve_attempts(self) -> int:
+        while True:
+            await asyncio.to_thread(insist, self._begin, self.plan.budgets.rendezvous_s)
+            if await asyncio.to_thread(settle_earlier, self.plan, self.run, self._attempt, self.place):
+                return 1
+            fenced = asyncio.create_task(self._run_attempt())
+            await self._unless_superseded(fenced)
+            result, then = await self._conclude()
+            if then.what != retry.AGAIN:
+                return self._exit_code(result, then)
+
+    def _begin(self) -> None:
+        """A new attempt, of which nothing is known yet."""
+        self._began = time.time()
+        self._findings = Findings()
+        self._nodes: tuple[int, ...] = ()  # that train, in the order of their ranks
+        self._reports: dict[str, NodeReport] = {}  # of their preflight, by host
+        self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
+        self._deadline: float | None = None  # for the reports, once the ranks are being stopped
+        self._attempt: Attempt = self.run.claim_attempt()
+        self.run.result.unlink(missing_ok=True)  # the run has not ended after all
+        self._note("attempt", hosts=self.place.hosts, job_id=self.place.job_id)
+
+    async def _unless_superseded(self, work: asyncio.Task[None]) -> None:
+        """Wait for the attempt's end.
+
+        Raises:
+            Superseded: another one has begun, on other nodes: this one's job went on after Slurm had given it up.
+        """
+        while not work.done():
+            await asyncio.wait([work], timeout=_LOOK_S)
+            if self._attempt.superseded:
+                self._broadcast("stop", {"grace_s": 0.0})
+                if self.ranks is not None:
+                    await self.ranks.stop(0.0)
+                work.cancel()
+                raise Superseded
+        work.result()
 
     async def _run_attempt(self) -> None:
         if not await self._gather():
             return
-        address = self.place.host if self.plan.resources.nodes > 1 else "127.0.0.1"
-        with ports.reserved(f"{self._start_id}.torchrun") as port:
-            start = Start(str(self._attempt.path), address, port, self._resume())
+        address = self.place.host if len(self._nodes) > 1 else "127.0.0.1"
+        with ports.reserved(f"{self._start_id}.{self._attempt.number}.torchrun") as port:
+            checkpoint = self._resume()
+            path = str(checkpoint.path) if checkpoint else ""
+            start = Start(str(self._attempt.path), address, port, path, self._nodes)
             self._note("start", **asdict(start))
-            self._record_rendezvous(start)
-            say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
+            self._record_rendezvous(start, checkpoint.iteration if checkpoint else 0)
+            if not self._started_before:
+                say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
+            self._started_before = True
             self._broadcast("start", asdict(start))
             self.start_ranks(start)
             with tracking(self.plan, self.run, self._attempt, self.place.host):
                 await self._until_all_ended()
 
     async def _gather(self) -> bool:
-        """Wait for the other nodes; False when some did not come, or a request to stop came first."""
-        deadline = asyncio.get_running_loop().time() + self.plan.budgets.rendezvous_s
+        """Wait for the other nodes, for those that could be done without not for long.
+
+        Returns False when too few came, or a request to stop came first.
+        """
+        now = asyncio.get_running_loop().time
+        deadline, patience = now() + self.plan.budgets.rendezvous_s, now() + self._straggler_s()
         while missing := self._missing():
             self._say_who_is_missing(missing)
-            event = await self.next_event(deadline)
+            enough = len(self._present()) >= self.plan.resources.enough
+            event = await self.next_event(min(deadline, patience) if enough else deadline)
+            if event is None and enough:
+                break
             if event is None or event.kind == "request":
                 self._findings.missing = missing
                 self._findings.stopped_by = event.body["request"] if event else ""
                 return False
             if event.kind == "gone":
                 self._channels.pop(event.node, None)
+        self._nodes = tuple(self._present()[: self.plan.resources.nodes])
         return True
+
+    def _straggler_s(self) -> float:
+        return 0.0 if self._started_before else _STRAGGLER_S
 
     def _say_who_is_missing(self, hosts: list[str]) -> None:
         """To the person who starts the nodes one after the other."""
         if self.place.job_id is None:
             say(self.place, f"waits for {', '.join(hosts)}")
 
+    def _present(self) -> list[int]:
+        return [node for node in (0, *sorted(self._channels)) if node not in self._unfit]
+
     def _missing(self) -> list[str]:
-        return [host for node, host in enumerate(self.place.hosts) if node != 0 and node not in self._channels]
+        return [host for node, host in enumerate(self.place.hosts) if node not in (0, *self._channels, *self._unfit)]
 
     async def _joined(self, node: int, channel: control.Channel) -> None:
         if node in self._channels:
@@ -104,10 +179,11 @@ class Leader(Member):
         await self.read_from(node, channel)
 
     async def _until_all_ended(self) -> None:
-        while waiting := set(range(self.plan.resources.nodes)) - set(self._findings.reports) - self._lost_nodes():
+        while waiting := set(self._nodes) - set(self._findings.reports) - self._lost_nodes():
             event = await self.next_event(self._deadline)
             if event is None:
-                self._findings.lost += [self.place.hosts[node] for node in sorted(waiting)]
+                for node in sorted(waiting):
+                    self._lose(node, silent=False)
             else:
                 self._react(event)
 
@@ -115,14 +191,40 @@ class Leader(Member):
         return {node for node, host in enumerate(self.place.hosts) if host in self._findings.lost}
 
     def _react(self, event: Event) -> None:
-        if event.kind == "report":
+        if event.kind == "preflight":
+            self._look_at(NodeReport.from_message(event.body))
+        elif event.kind == "report":
             self._take(Report.from_message(event.body))
-        elif event.kind == "gone" and event.node not in self._findings.reports:
-            self._note("lost", node=event.node, host=self.place.hosts[event.node])
-            self._findings.lost.append(self.place.hosts[event.node])
-            self._stop_all("failure", FAILURE_GRACE_S)
+        elif event.kind == "gone":
+            self._lose(event.node, silent=bool(event.body.get("silent")))
         elif event.kind == "request":
             self._request(event.node, event.body["request"])
+
+    def _lose(self, node: int, silent: bool) -> None:
+        """A node's agent is gone: with a word from its kernel, or, where the node itself is dead, in silence."""
+        self._channels.pop(node, None)
+        if node not in self._nodes or node in self._findings.reports:
+            return
+        host = self.place.hosts[node]
+        self._note("lost", node=node, host=host, silent=silent)
+        self._findings.lost[host] = time.time() - (control.SILENCE_S if silent else 0)
+        if silent:
+            self._findings.dead.append(host)
+        self._stop_all("failure", FAILURE_GRACE_S)
+
+    def _look_at(self, report: NodeReport) -> None:
+        """Say what is wrong with a node, and end what would fail or hang on it."""
+        self._reports[report.host] = report
+        everybody = [self._reports[host] for host in self._hosts() if host in self._reports]
+        findings = [*report.findings, *(compare(everybody) if len(everybody) == len(self._nodes) else [])]
+        self._note("preflight", host=report.host, seconds=report.seconds, findings=[vars(one) for one in findings])
+        for finding in findings:
+            say(self.place, f"{finding.severity} on {finding.host}: {finding.message} [{finding.check}]")
+        errors = [finding for finding in findings if finding.severity == ERROR]
+        if errors and self._deadline is None:
+            self._findings.unfit += errors
+            self._unfit |= {self.place.hosts.index(finding.host) for finding in errors}
+            self._stop_all("preflight", 0.0)
 
     def _take(self, report: Report) -> None:
         self._note("ended", **report.to_message())
@@ -134,7 +236,8 @@ class Leader(Member):
         """Slurm asks every node at once, and before a time limit in two ways: neither is impatience."""
         if not self._findings.stopped_by and not self._findings.failed:
             self._findings.stopped_by = request
-        self._attempt.stop_file.touch()
+        with contextlib.suppress(OSError):  # the ranks get the signal as well
+            self._attempt.stop_file.touch()
         now = asyncio.get_running_loop().time()
         if now - self._requests.setdefault((node, request), now) > _IMPATIENT_S:
             self._tell_to_stop("impatience", 0.0)
@@ -152,30 +255,64 @@ class Leader(Member):
         self._broadcast("stop", {"grace_s": grace_s})
         self.stop_ranks(grace_s)
 
-    async def _end(self) -> int:
-        seconds = time.time() - self._began
-        training = read_json(self._attempt.training) or {}
-        result = judge(self.plan, self._findings, training, self._attempt.number + 1, seconds)
-        self._note("verdict", outcome=result.outcome, cause=result.cause)
-        result.write(self.run.result)
-        say(self.place, result.line())
-        code = EXIT_CODES.get(result.outcome, 1)
+    async def _conclude(self) -> tuple[Result, Next]:
+        """The verdict on the attempt, and what follows.
+
+        Raises:
+            Superseded: that is for another attempt to say.
+        """
+        findings = self._findings
+        if findings.stopped_by in ("terminated", "time_limit") and self._job is not None:
+            findings.explain_stop(*await asyncio.to_thread(self._job.why_stopped, self.place.hosts))
+        iteration, resumed_at = progress_of(self.run, self._attempt)
+        training = {**(read_json(self._attempt.training) or {}), "iteration": iteration, "resumed_at": resumed_at}
+        result = judge(self.plan, findings, training, self._attempt.number + 1, time.time() - self._began)
+        if self._attempt.superseded:
+            raise Superseded
+        fit = 0 not in self._unfit and len(self._present()) >= self.plan.resources.enough
+        can_stay = fit and not findings.stopped_by
+        bad = findings.hosts_to_avoid(result.cause)
+        work = asyncio.to_thread(conclude, self.plan, self.run, self._attempt, result, self._job, can_stay, bad)
+        result, then = await work
+        self._note("verdict", outcome=result.outcome, cause=result.cause, then=result.then)
+        say(self.place, f"{result.line()}{'' if then.what == retry.END else f' · {result.then}'}")
+        return result, then
+
+    def _exit_code(self, result: Result, then: Next) -> int:
+        if then.what != retry.END and self.place.packed:
+            return REQUEUE_ME
+        return TERMINATED if then.what != retry.END else EXIT_CODES.get(result.outcome, 1)
+
+    async def _release(self, code: int) -> int:
+        """Let the other nodes go; returns the exit code of all."""
         self._broadcast("done", {"code": code})
         await asyncio.gather(*(channel.close() for channel in self._channels.values()))
         return code
 
-    def _resume(self) -> str:
+    def _resume(self) -> Checkpoint | None:
         """The newest checkpoint of this run, or the one the plan starts from."""
-        own = checkpoints.newest_whole(self.run.checkpoints)
-        return str(own.path) if own else self.plan.resume
+        found = checkpoints.choose(self.run.checkpoints)
+        for why in found.passed_over:
+            self._note("passed_over", why=why)
+            say(self.place, f"warning: {why}")
+        return found.checkpoint or (checkpoints.read(Path(self.plan.resume)) if self.plan.resume else None)
 
     def _broadcast(self, kind: str, body: dict[str, Any]) -> None:
         for channel in self._channels.values():
             channel.send({"kind": kind, "body": body})
 
-    def _record_rendezvous(self, start: Start) -> None:
-        record = {**asdict(start), "job_id": self.place.job_id, "hosts": self.place.hosts, "time": time.time()}
-        write_json(self._attempt.rendezvous, record)
+    def _hosts(self) -> list[str]:
+        """Those that train."""
+        return [self.place.hosts[node] for node in self._nodes]
+
+    def _record_rendezvous(self, start: Start, resumed_at: int) -> None:
+        """For status, and for the verdict: the checkpoint itself may be gone by then."""
+        facts = {"job_id": self.place.job_id, "hosts": self._hosts(), "resumed_at": resumed_at, "time": time.time()}
+        record = {**asdict(start), **facts}
+        with contextlib.suppress(OSError):
+            write_json(self._attempt.rendezvous, record)
 
     def _note(self, event: str, **facts: Any) -> None:
-        append_json_line(self._attempt.events, {"time": time.time(), "event": event, **facts})
+        """For whoever looks into it later; a disk that is full is no reason to end a training."""
+        with contextlib.suppress(OSError):
+            append_json_line(self._attempt.events, {"time": time.time(), "event": event, **facts})

@@ -8,18 +8,24 @@ import os
 import signal
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from launcher.node import control
 from launcher.node.place import Place
+from launcher.node.preflight.run import preflight
+from launcher.node.preflight.wanted import wanted
 from launcher.node.ranks import Ranks, Start
+from launcher.node.samples import sampling
 from launcher.plan.plan import Plan
-from launcher.records.rundir import RunDir
+from launcher.records.rundir import Attempt, RunDir
 
-FAILURE_GRACE_S = 5.0
+FAILURE_GRACE_S = 1.0
 """For ranks that are stopped because another one failed: they wait for it in a collective and cannot save."""
 TERMINATED = 143
 """Exit code of an agent that was asked to stop: 128 + SIGTERM, as a shell has it."""
+REQUEUE_ME = 75
+"""Exit code of an agent whose run goes on when the job that it shares does: TEMPFAIL of sysexits.h."""
 _REQUESTS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR2: "time_limit"}
 
 
@@ -28,7 +34,7 @@ class Event:
     """Something that node 0, or another node, has to react to."""
 
     kind: str
-    """``joined``, ``start``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
+    """``joined``, ``start``, ``preflight``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
     node: int = 0
     body: dict[str, Any] = field(default_factory=dict)
 
@@ -41,6 +47,7 @@ class Member:
         self.inbox: asyncio.Queue[Event] = asyncio.Queue()
         self.ranks: Ranks | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looked = False
 
     def listen_to_signals(self) -> None:
         """Slurm's and the terminal's wishes become events."""
@@ -58,11 +65,21 @@ class Member:
         task.add_done_callback(self._tasks.discard)
 
     def start_ranks(self, start: Start) -> None:
+        """Start them, and look at the node meanwhile: torchrun takes longer."""
         self.ranks = Ranks(self.plan, self.place.node, self.place.host, start)
-        self.background(self._run_ranks(self.ranks))
+        self.background(self._run_ranks(self.ranks, Attempt(Path(start.attempt))))
+        if self.plan.budgets.preflight_s and not self._looked:
+            self._looked = True  # after an attempt that was killed the driver may take a moment to free its memory
+            self.background(self._look_at_node())
 
-    async def _run_ranks(self, ranks: Ranks) -> None:
-        report = await ranks.run()
+    async def _look_at_node(self) -> None:
+        report = await preflight(wanted(self.plan, self.place), self.plan.budgets.preflight_s)
+        self.inbox.put_nowait(Event("preflight", self.place.node, report.to_message()))
+
+    async def _run_ranks(self, ranks: Ranks, attempt: Attempt) -> None:
+        gpus = self.plan.resources.gpus_per_node > 0 and self.plan.training["device"] != "cpu"
+        with sampling(attempt.samples(self.place.node), self.run.path, gpus=gpus):
+            report = await ranks.run()
         self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
 
     def stop_ranks(self, grace_s: float) -> None:
@@ -81,7 +98,7 @@ class Member:
         """Turn what a node says into events, until it is gone."""
         while (message := await channel.receive()) is not None:
             self.inbox.put_nowait(Event(message["kind"], node, message.get("body", {})))
-        self.inbox.put_nowait(Event("gone", node))
+        self.inbox.put_nowait(Event("gone", node, {"silent": channel.silent}))
 
 
 def say(place: Place, text: str) -> None:

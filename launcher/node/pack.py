@@ -16,11 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.node.member import TERMINATED
+from launcher.errors import SchedulerError
+from launcher.node.member import REQUEUE_ME, TERMINATED
 from launcher.node.place import PACKED_VARIABLE
 from launcher.records.files import write_json
 from launcher.records.result import COMPLETED, read_result
 from launcher.records.rundir import RunDir
+from launcher.slurm import commands
+from launcher.slurm.allocation import Allocation
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
@@ -49,9 +52,10 @@ def share_out(count: int, gpus: Sequence[str], cpus: Sequence[int]) -> list[Slot
 class Pack:
     """A queue of runs over the slots of a node."""
 
-    def __init__(self, runs: Sequence[Path], slots: Sequence[Slot], local: bool) -> None:
-        self._waiting = [run for run in map(RunDir, runs) if not _completed(run)]
-        self._slots, self._local = slots, local
+    def __init__(self, runs: Sequence[Path], slots: Sequence[Slot], job: Allocation | None) -> None:
+        self._restarts = 0 if job is None else job.restarts
+        self._waiting = [run for run in map(RunDir, runs) if not self._over(run)]
+        self._slots, self._job = slots, job
         self._agents: set[asyncio.subprocess.Process] = set()
         self._codes: list[int] = []
         self._stopping = False
@@ -62,9 +66,21 @@ class Pack:
         for number in _STOPS:
             loop.add_signal_handler(number, self._stop, number)
         await asyncio.gather(*map(self._serve_slot, self._slots))
+        if REQUEUE_ME in self._codes and self._job is not None:
+            await asyncio.to_thread(self._requeue, self._job)
         if self._stopping:
             return TERMINATED
         return 1 if any(self._codes) else 0
+
+    def _requeue(self, job: Allocation) -> None:
+        """The runs that are to go on do so in the next start of the job, and those that have ended are left out."""
+        try:
+            if not commands.fate(job.job_id).requeued_since(job.restarts):
+                commands.requeue(job.job_id)
+        except SchedulerError as error:
+            print(
+                f"[launcher] the job could not be requeued: {error}; go on with: python -m launcher resume", flush=True
+            )
 
     async def _serve_slot(self, slot: Slot) -> None:
         while self._waiting and not self._stopping:
@@ -78,7 +94,7 @@ class Pack:
             )  # fmt: skip
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(agent.pid, slot.cpus)
-        if self._local:
+        if self._job is None:
             record = {"scheduler": "local", "pid": agent.pid, "host": os.uname().nodename, "time": time.time()}
             write_json(run.submission, record)
         self._agents.add(agent)
@@ -87,17 +103,16 @@ class Pack:
         finally:
             self._agents.discard(agent)
 
+    def _over(self, run: RunDir) -> bool:
+        """True for a run that need not be repeated: one that has ended, or, when a person starts it, completed."""
+        result = read_result(run.result)
+        return result is not None and (self._restarts > 0 or result.outcome == COMPLETED)
+
     def _stop(self, number: signal.Signals) -> None:
         self._stopping = True
         for agent in self._agents:
             with contextlib.suppress(ProcessLookupError):
                 agent.send_signal(number)
-
-
-def _completed(run: RunDir) -> bool:
-    """True for a run that a requeued allocation need not repeat."""
-    result = read_result(run.result)
-    return result is not None and result.outcome == COMPLETED
 
 
 def _environment(slot: Slot) -> dict[str, str]:

@@ -26,6 +26,10 @@ class Place:
     """The same on all nodes of this start, and on no other start of any run. None: node 0 has made it up, and its
     record of the submission tells it."""
     job_id: str | None = None
+    restarts: int = 0
+    """How often Slurm had requeued the job before this start."""
+    packed: bool = False
+    """Whether the job holds other runs, too."""
 
     @property
     def leader(self) -> bool:
@@ -53,10 +57,10 @@ def find_place(plan: Plan, environ: Mapping[str, str], node: int | None = None) 
         raise LauncherError("this is no task of a Slurm job: start it with srun, one task per node")
     if PACKED_VARIABLE in environ:
         start_id = f"{found.job_id}.{found.restarts}.{plan.run_id}"
-        return Place(0, (found.hosts[found.node],), start_id, found.job_id)
-    if len(found.hosts) != plan.resources.nodes:
-        raise LauncherError(f"nodes in the plan: {plan.resources.nodes}, and in the job: {len(found.hosts)}")
-    return Place(found.node, found.hosts, f"{found.job_id}.{found.restarts}", found.job_id)
+        return Place(0, (found.hosts[found.node],), start_id, found.job_id, found.restarts, packed=True)
+    if not plan.resources.enough <= len(found.hosts) <= plan.resources.most_allocated:
+        raise LauncherError(f"nodes in the plan: {plan.resources.most_allocated}, and in the job: {len(found.hosts)}")
+    return Place(found.node, found.hosts, f"{found.job_id}.{found.restarts}", found.job_id, found.restarts)
 
 
 def _by_hand(plan: Plan, node: int | None) -> Place:

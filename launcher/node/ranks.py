@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ _TORCHRUN_S = 3.0
 class Failure:
     """A rank that did not end well."""
 
-    rank: int
+    rank: int | None
+    """None: torchrun itself was killed, and the ranks with it."""
     host: str
     exit_code: int
     """Negative for a signal, as in Python's subprocess."""
@@ -73,6 +74,8 @@ class Start:
     master_port: int
     resume: str
     """The checkpoint to start from, or empty."""
+    nodes: Sequence[int] = (0,)
+    """The nodes of the allocation that train, in the order of their ranks; the others are spare."""
 
 
 class Ranks:
@@ -103,10 +106,16 @@ class Ranks:
             return Report(self._node, 1, message=str(error))
         watching = asyncio.create_task(self._watch(self._torchrun.pid))
         try:
-            await processes.ended(self._torchrun.pid)
+            self._torchrun_ended = await processes.ended(self._torchrun.pid)
         finally:
             watching.cancel()
+            self._end_orphans()
         return self._report(self._torchrun.wait())
+
+    def _end_orphans(self) -> None:
+        """A torchrun that was killed leaves its ranks to this process: they wait for each other, and hold the GPUs."""
+        orphans = dict(_find_ranks(os.getpid(), {}))
+        processes.kill_groups({*self._alive(), *orphans.values()}, signal.SIGKILL)
 
     async def stop(self, grace_s: float) -> None:
         """Ask the ranks to end, with SIGTERM, and kill what is left after the grace; without a grace, at once."""
@@ -132,7 +141,8 @@ class Ranks:
     def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes]:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
-        torchrun = torchrun_command(self._plan, self._node, start.master_addr, start.master_port, logs)
+        place, nodes = start.nodes.index(self._node), len(start.nodes)
+        torchrun = torchrun_command(self._plan, place, start.master_addr, start.master_port, logs, nodes)
         contract = {**self._contract(), **({} if scratch is None else {"LAUNCHER_SCRATCH": str(scratch)})}
         command, environment = prepare(self._plan, attempt, self._host, torchrun, contract)
         with open(attempt.node_log(self._node), "ab") as log:
@@ -146,6 +156,7 @@ class Ranks:
         attempt = self._attempt
         return {
             "LAUNCHER_ATTEMPT": str(attempt.number),
+            "LAUNCHER_WORLD_SIZE": str(len(self._start.nodes) * self._plan.resources.nproc_per_node),
             "LAUNCHER_RESUME": self._start.resume,
             "LAUNCHER_STOP_FILE": str(attempt.stop_file),
             "LAUNCHER_LOG_DIR": str(attempt.path),
@@ -175,7 +186,13 @@ class Ranks:
         outcome = read_json(self._attempt.outcome(self._node)) or {}
         failures = tuple(map(self._failure, outcome.get("failures", [])))
         message = "" if failures or code == 0 else outcome.get("message") or self._last_words()
+        if code < 0:
+            failures = (self._torchrun_killed(code),)
         return Report(self._node, code, failures, message)
+
+    def _torchrun_killed(self, code: int) -> Failure:
+        message = f"torchrun on {self._host} was killed by {signal.Signals(-code).name}"
+        return Failure(None, self._host, code, self._torchrun_ended, message, str(self._attempt.node_log(self._node)))
 
     def _failure(self, entry: Mapping[str, Any]) -> Failure:
         log = self._attempt.rank_log(entry["rank"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.node.ranks import Failure, Report
 from launcher.plan.plan import Plan
+from launcher.records.preflight import Finding
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 
 
@@ -17,18 +18,37 @@ class Findings:
     """What node 0 knows at the end of an attempt."""
 
     reports: dict[int, Report] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
-    """Hosts that were there and went silent, the first one first."""
+    lost: dict[str, float] = field(default_factory=dict)
+    """Hosts that were there and are gone, and since when (seconds since the epoch)."""
+    dead: list[str] = field(default_factory=list)
+    """Those of them that said nothing, as a node without power does; the agent alone would have been missed at once."""
     missing: list[str] = field(default_factory=list)
     """Hosts that never came."""
     stopped_by: str = ""
-    """``interrupted``, ``terminated`` or ``time_limit``: the request that came first, before any failure."""
-    problem: str = ""
-    """Why the attempt could not start."""
+    """The request to stop that came first, before any failure: ``interrupted``, ``time_limit``, or, of a SIGTERM, what
+    it was for."""
+
+    unfit: list[Finding] = field(default_factory=list)
+    """Errors that the preflight found, which ended the attempt."""
+
+    def hosts_to_avoid(self, cause: str) -> list[str]:
+        """The hosts whose fault it was."""
+        faulty = {"rendezvous": self.missing, "preflight": [finding.host for finding in self.unfit]}
+        return self.dead or list(dict.fromkeys(faulty.get(cause, [])))
 
     @property
     def failed(self) -> bool:
-        return bool(self.lost or self.missing or self.problem or any(report.code for report in self.reports.values()))
+        return bool(self.lost or self.missing or any(report.code for report in self.reports.values()))
+
+    def explain_stop(self, cause: str, down: Sequence[str]) -> None:
+        """Take in what Slurm says of the signal that it has sent, and of the hosts.
+
+        A site may have the warning of the time limit sent before a preemption, too.
+        """
+        if cause != "terminated":
+            self.stopped_by = cause
+        if cause == "node_lost":
+            self.lost, self.dead = {**dict.fromkeys(down, 0.0), **self.lost}, list(down)
 
 
 BY_ITSELF = ("solved", "max_iterations")
@@ -42,6 +62,7 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
     """
     facts: dict[str, Any] = {
         "iteration": training.get("iteration"),
+        "resumed_at": training.get("resumed_at", 0),
         "world_size": training.get("world_size", plan.resources.world_size),
         "ranks_in_sync": training.get("ranks_in_sync"),
         "metrics": training.get("metrics", {}),
@@ -49,6 +70,10 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         "seconds": round(seconds, 1),
     }
     ended_by_itself = not findings.failed and training.get("reason") in BY_ITSELF
+    if (
+        findings.stopped_by in ("terminated", "node_lost") and findings.lost
+    ):  # srun ends the step when a task of it has ended badly
+        return _lost(findings, facts)
     if findings.stopped_by and not ended_by_itself:
         waited = f"while waiting for {', '.join(findings.missing)}" if findings.missing else ""
         return Result(STOPPED, findings.stopped_by, waited, hint=_resume_hint(plan, training), **facts)
@@ -58,18 +83,36 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
 
 
 def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
-    if findings.problem:
-        return Result(FAILED, "launch", findings.problem, **facts)
+    if findings.unfit:
+        return _unfit(findings.unfit, facts)
     if findings.missing:
         hosts = ", ".join(findings.missing)
         hint = _NOT_STARTED if plan.scheduler == "none" else _MISSING
         return Result(FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=hint, **facts)
-    if first := first_failure(list(findings.reports.values())):
+    first = first_failure(list(findings.reports.values()))
+    if findings.lost and (first is None or min(findings.lost.values()) < first.ended):
+        return _lost(findings, facts)
+    if first is not None:
         return _crash(first, facts)
-    if findings.lost:
-        return Result(FAILED, "node_lost", f"lost contact with {findings.lost[0]}", host=findings.lost[0], **facts)
     broken = next(report for report in findings.reports.values() if report.code)
     return Result(FAILED, "launch", broken.message, exit_code=broken.code, hint=_LAUNCH, **facts)
+
+
+OF_THE_RUN = frozenset(
+    ("run-dir", "scratch", "interface", "python", "script", "gpu-cuda", "odd-versions", "odd-script")
+)  # fmt: skip
+"""Checks that find what is wrong with the configuration or the software: no other node would be better."""
+
+
+def _unfit(unfit: Sequence[Finding], facts: dict[str, Any]) -> Result:
+    first = next((finding for finding in unfit if finding.check in OF_THE_RUN), unfit[0])
+    cause = "setup" if first.check in OF_THE_RUN else "preflight"
+    return Result(FAILED, cause, f"{first.host}: {first.message}", host=first.host, **facts)
+
+
+def _lost(findings: Findings, facts: dict[str, Any]) -> Result:
+    host = min(findings.lost, key=findings.lost.__getitem__)
+    return Result(FAILED, "node_lost", f"lost contact with {host}", host=host, **facts)
 
 
 def first_failure(reports: Sequence[Report]) -> Failure | None:

@@ -11,17 +11,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from launcher.config import schema as config_schema
 from launcher.config.batch import batch_of
 from launcher.config.complaints import nearest
 from launcher.config.container import parse_mount, require_mountable
 from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler
 from launcher.config.task_args import words
-from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.config.units import format_memory, format_time, parse_budget, parse_memory, parse_time
 from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
-from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources
+from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources, Retry
 from launcher.plan.snapshot import Snapshot
 
 
@@ -72,7 +73,8 @@ def build(config: Config, here: Here) -> Plan:
         python=python,
         entry=tuple(_entry(config, python, here, run_dir)),
         resources=resources,
-        budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace),
+        budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace, _preflight_s(config.watch)),
+        retry=_retry(config.retry),
         environment=layers(config, run_dir, here.workdir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         scratch=config.cluster.scratch or "",
@@ -90,11 +92,30 @@ def build(config: Config, here: Here) -> Plan:
     )
 
 
+def _preflight_s(watch: config_schema.Watch) -> float:
+    return 0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds)
+
+
+def _retry(settings: config_schema.Retry) -> Retry:
+    return Retry(
+        preempted=parse_budget(settings.preempted),
+        time_limit=parse_budget(settings.time_limit),
+        node_fail=parse_budget(settings.node_fail),
+        crash=parse_budget(settings.crash),
+        hang=parse_budget(settings.hang),
+        in_job=settings.in_job,
+        without_progress=settings.without_progress,
+        avoid_node_s=None if settings.avoid_node is None else parse_time(settings.avoid_node),
+    )
+
+
 def resources_of(cluster: Cluster) -> Resources:
     """What a cluster profile amounts to: one rank per GPU unless it says otherwise, each with its share of the node."""
     nproc = cluster.ranks_per_node
     return Resources(
-        nodes=cluster.nodes,
+        nodes=cluster.most_nodes,
+        fewest_nodes=cluster.node_range[0],
+        spare_nodes=cluster.spare_nodes,
         nproc_per_node=nproc,
         gpus_per_node=cluster.gpus_per_node,
         cpus_per_node=None if cluster.cpus_per_gpu is None else cluster.cpus_per_gpu * nproc,
@@ -111,7 +132,8 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
     """
     chosen = {
         "job-name": job_name(name),
-        "nodes": resources.nodes,
+        "nodes": _node_count(resources),
+        "no-kill": resources.outlives_a_node,
         "ntasks-per-node": 1,
         "cpus-per-task": resources.cpus_per_node,
         "mem": None if resources.memory_mb_per_node is None else format_memory(resources.memory_mb_per_node),
@@ -128,6 +150,11 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
         if key not in (known := {*chosen, "gres", "gpus-per-node"}):
             raise UserError(f"cluster.skip_directives: no directive '{key}' would be written{nearest(key, known)}")
     return {key: value for key, value in chosen.items() if value not in absent and key not in cluster.skip_directives}
+
+
+def _node_count(resources: Resources) -> int | str:
+    fewest, most = resources.enough + resources.spare_nodes, resources.most_allocated
+    return most if fewest == most else f"{fewest}-{most}"
 
 
 def job_name(name: str) -> str:

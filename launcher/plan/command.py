@@ -13,15 +13,19 @@ torchrun's own redirection opens a file per stream and per local rank, and trunc
 """
 
 
-def torchrun_command(plan: Plan, node: int | str, master_addr: str, master_port: int | str, log_dir: str) -> list[str]:
+def torchrun_command(
+    plan: Plan, node: int | str, master_addr: str, master_port: int | str, log_dir: str, nodes: int | None = None
+) -> list[str]:
     """torchrun on one node, with the static rendezvous: RANK = node * nproc_per_node + LOCAL_RANK.
+
+    `node` counts the nodes that train, `nodes` is how many they are, by default as many as planned.
 
     Under c10d rendezvous torchrun would sort the nodes by host name as text, and node10 would come before node2.
     `launcher.train.torchrun` is torchrun with a report of every rank's true end.
     """
     return [
         plan.python, "-u", "-m", "launcher.train.torchrun",
-        f"--nnodes={plan.resources.nodes}",
+        f"--nnodes={nodes or plan.resources.nodes}",
         f"--nproc-per-node={plan.resources.nproc_per_node}",
         f"--node-rank={node}",
         f"--master-addr={master_addr}",

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _TUPLES = ("entry", "setup", "srun_args", "hosts", "import_paths", "tracker")
-VERSION = 1
+VERSION = 2
 """Of the form of plan.json; raised when a reader of the older form would misunderstand a newer one."""
 
 
@@ -49,7 +49,7 @@ class Resources:
     """What the run occupies, per node unless it says otherwise. None leaves the choice to Slurm."""
 
     nodes: int
-    """How many nodes in all."""
+    """How many nodes train, where all are to be had."""
     nproc_per_node: int
     """Ranks."""
     gpus_per_node: int
@@ -58,10 +58,28 @@ class Resources:
     """Mebibytes."""
     time_s: int | None = None
     """The time limit of the job, seconds."""
+    fewest_nodes: int | None = None
+    """How many nodes are enough to train; None: all of them."""
+    spare_nodes: int = 0
+    """Nodes of the allocation that wait to take another one's place."""
 
     @property
     def world_size(self) -> int:
         return self.nodes * self.nproc_per_node
+
+    @property
+    def enough(self) -> int:
+        """The smallest number of nodes to train on."""
+        return self.nodes if self.fewest_nodes is None else self.fewest_nodes
+
+    @property
+    def most_allocated(self) -> int:
+        return self.nodes + self.spare_nodes
+
+    @property
+    def outlives_a_node(self) -> bool:
+        """Whether the job goes on in its allocation when it loses a node."""
+        return self.enough < self.most_allocated
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,25 @@ class Budgets:
 
     rendezvous_s: float
     stop_grace_s: float
+    preflight_s: float = 10.0
+    """For all checks of a node together; 0 for none of them."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Which ends of an attempt another one follows, and how often; None for as often as it happens."""
+
+    preempted: int | None = None
+    time_limit: int | None = None
+    node_fail: int | None = 5
+    crash: int | None = 2
+    hang: int | None = 2
+    in_job: bool = True
+    """Start again in the same allocation, where that is possible."""
+    without_progress: int = 3
+    """So many attempts in a row without progress end the run, whatever they ended for."""
+    avoid_node_s: int | None = 86400
+    """How long a node that failed is not used again, seconds; None for no such thing."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +154,7 @@ class Plan:
     """The command that torchrun starts as every rank."""
     resources: Resources
     budgets: Budgets
+    retry: Retry = field(default_factory=Retry)
     environment: tuple[Setting, ...] = ()
     """Later settings win; what the node alone knows (rank, master, attempt) is added there."""
     directives: dict[str, Any] = field(default_factory=dict)
@@ -182,6 +220,7 @@ class Plan:
         nested: dict[str, Any] = {
             "resources": Resources(**data["resources"]),
             "budgets": Budgets(**data["budgets"]),
+            "retry": Retry(**data["retry"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
             "container": data["container"] and _container(data["container"]),
             **{key: tuple(data[key]) for key in _TUPLES},

@@ -18,8 +18,10 @@ class Result:
     outcome: str
     """``completed``, ``failed`` or ``stopped``."""
     cause: str
-    """``solved``, ``max_iterations``, ``finished``; ``crash``, ``ranks_out_of_sync``, ``node_lost``,
-    ``rendezvous``, ``launch``; ``interrupted``, ``terminated``, ``time_limit``."""
+    """``solved``, ``max_iterations``, ``finished``; ``crash``, ``ranks_out_of_sync``, ``node_lost``, ``killed``,
+    ``rendezvous``, ``preflight``, ``setup``, ``launch``;
+    ``interrupted``, ``terminated``, ``cancelled``, ``time_limit``, ``preempted``,
+    ``requeued``."""
     message: str = ""
     """What happened, in words: the last line of the traceback, the missing hosts."""
     rank: int | None = None
@@ -39,6 +41,15 @@ class Result:
     """The log of the first rank that failed."""
     seconds: float = 0.0
     """From the start of the attempt to its end."""
+    resumed_at: int = 0
+    """Iterations that were done when the attempt started."""
+    then: str = ""
+    """Of an attempt: what came after it, and why no other attempt where there could have been one."""
+
+    @property
+    def progress(self) -> int | None:
+        """Iterations that the attempt added; None for a script that does not tell."""
+        return None if self.iteration is None else self.iteration - self.resumed_at
 
     def write(self, path: Path) -> None:
         write_json(path, asdict(self))

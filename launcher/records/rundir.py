@@ -45,6 +45,16 @@ class Attempt:
         """Exists when the ranks are asked to stop."""
         return self.path / "stop"
 
+    @property
+    def verdict(self) -> Path:
+        """How the attempt ended and what followed; absent while it goes on, and when its node 0 was cut off."""
+        return self.path / "verdict.json"
+
+    @property
+    def superseded(self) -> bool:
+        """True when another attempt has begun: this one must not write any more."""
+        return self.path.with_name(f"{self.number + 1:03}").exists()
+
     def rank_log(self, rank: int) -> Path:
         """All that a rank printed, both streams in order; by global rank."""
         return self.path / f"rank-{rank}.log"
@@ -52,6 +62,10 @@ class Attempt:
     def node_log(self, node: int) -> Path:
         """All that torchrun printed on a node."""
         return self.path / f"node-{node}.log"
+
+    def samples(self, node: int) -> Path:
+        """How busy a node was: a line every few seconds."""
+        return self.path / f"samples-{node}.jsonl"
 
     def outcome(self, node: int) -> Path:
         """How torchrun ended on a node, with every failed rank."""
@@ -137,6 +151,12 @@ class RunDir:
     def result(self) -> Path:
         """The verdict; exists once the run has ended."""
         return self.path / "result.json"
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the runs are, those of a sweep among them."""
+        parent = self.path.parent
+        return parent.parent if (parent / "sweep.json").exists() else parent
 
     def attempts(self) -> list[Attempt]:
         """All attempts, the oldest first."""

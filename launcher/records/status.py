@@ -74,7 +74,8 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
     job = (jobs or {}).get(str(submission.get("job_id")))
     result = read_result(run.result)
     if job is not None and job.queued:
-        return PENDING, job.reason
+        before = _last_cause(run)
+        return PENDING, ", ".join(filter(None, [job.reason, before and f"goes on after {before}"]))
     completed = result is not None and result.outcome == COMPLETED
     if job is not None and not job.ended and not completed:
         return RUNNING, "" if job.state == "RUNNING" else job.state.lower()
@@ -88,9 +89,18 @@ def _state(run: RunDir, submission: Mapping[str, Any], jobs: Mapping[str, Job] |
         return UNKNOWN, "Slurm cannot be asked"
     if job is not None and job.state == "CANCELLED" and not run.attempts():
         return STOPPED, "cancelled before it started"
+    if job is not None and job.state == "CANCELLED" and (before := _last_cause(run)):
+        return STOPPED, f"cancelled while it waited to go on after {before}"
     if job is not None and job.state == "FAILED" and not run.attempts():
         return FAILED, "setup"
     return LOST, f"the job ended as {job.state}" if job else "Slurm no longer knows the job"
+
+
+def _last_cause(run: RunDir) -> str:
+    """Of a run that goes on: what ended its last attempt, in words; empty while none has ended, or one is running."""
+    attempts = run.attempts()
+    verdict = read_result(attempts[-1].verdict) if attempts else None
+    return verdict.cause.replace("_", " ") if verdict else ""
 
 
 def last_words(run: RunDir) -> str:

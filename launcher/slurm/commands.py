@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,16 @@ from typing import Any
 
 from launcher.errors import SchedulerError
 from launcher.slurm import probe
+from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.directives import Value, as_arguments
+from launcher.slurm.fate import Fate, parse_fate
 from launcher.slurm.inventory import Node, Partition, parse_config, parse_nodes, parse_partitions
 from launcher.slurm.partitions import FORMAT, parse_sinfo, why_never
 from launcher.slurm.queue import Job, parse_limits, parse_sacct, parse_scripts, parse_squeue
 
 _TIMEOUT_S = 60
+_SOON_S = 15
+"""For questions from inside a job, which may have no more than seconds left."""
 
 
 def missing_command() -> str | None:
@@ -65,6 +70,76 @@ def cancel(job_id: str) -> None:
         SchedulerError: Slurm refused.
     """
     _run(["scancel", job_id])
+
+
+def fate(job_id: str) -> Fate:
+    """What Slurm is doing with a job.
+
+    Raises:
+        SchedulerError: the controller cannot be reached, or has forgotten the job.
+    """
+    try:
+        return parse_fate(_soon(["scontrol", "show", "job", job_id]))
+    except ValueError as error:
+        raise SchedulerError(f"scontrol show job {job_id}: {error}") from error
+
+
+def requeue(job_id: str, exclude: str = "") -> None:
+    """Have a job start again, under the same id, on other nodes than those of the node list `exclude`.
+
+    What still runs of it gets SIGTERM, then SIGKILL after KillWait. Only a pending job can be told what to exclude.
+
+    Raises:
+        SchedulerError: Slurm refused, or cannot be reached.
+    """
+    _soon(["scontrol", "requeue", job_id])
+    if exclude:
+        keep_away(job_id, exclude)
+
+
+def keep_away(job_id: str, exclude: str) -> None:
+    """Have a pending job not run on the nodes of a list.
+
+    Raises:
+        SchedulerError: Slurm refused, or cannot be reached.
+    """
+    _soon(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={exclude}"])
+
+
+def submit_again(job_id: str, exclude: str = "") -> str:
+    """Submit the script of a job once more, to start when that job has ended; returns the new job's id.
+
+    Raises:
+        SchedulerError: Slurm refused, or cannot be reached.
+    """
+    script = _soon(["scontrol", "write", "batch_script", job_id, "-"])
+    index = [f"--array={job_id.partition('_')[2]}"] if "_" in job_id else []
+    others = [f"--exclude={exclude}"] if exclude else []
+    command = ["sbatch", "--parsable", f"--dependency=afterany:{job_id}", *index, *others]
+    said = _soon(command, script, outside_of_jobs(os.environ))
+    new = said.split()[-1].partition(";")[0]  # a site's own words may stand before it, a cluster's name after
+    return f"{new}_{job_id.partition('_')[2]}" if index else new
+
+
+def down(hosts: Sequence[str]) -> list[str]:
+    """Those of the hosts that Slurm takes for dead, or for unfit to run a job.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    shown = _soon(["scontrol", "--oneliner", "show", "node", ",".join(hosts)])
+    states = dict(re.findall(r"^NodeName=(\S+) .*?\bState=(\S+)", shown, re.MULTILINE))
+    return [host for host in hosts if re.search(r"DOWN|FAIL|ERROR|NOT_RESPONDING|\*", states.get(host, ""))]
+
+
+def slurmd_timeout() -> int:
+    """After how many seconds without an answer Slurm takes a node for dead; 0 for never.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    said = parse_config(_soon(["scontrol", "show", "config"])).get("SlurmdTimeout", "")
+    return int(said.split()[0]) if said else 300
 
 
 def test_only(directives: Mapping[str, Value]) -> str:
@@ -151,8 +226,19 @@ def _from_accounting(job_ids: Sequence[str]) -> dict[str, Job]:
         return {}  # a cluster without accounting: the run's own records have to do
 
 
-def _run(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> str:
-    done = _call(command, timeout_s)
+def _soon(command: Sequence[str], stdin: str = "", environ: Mapping[str, str] = os.environ) -> str:
+    """From inside of a job that is being stopped: its SIGTERM goes to all processes, and must not end this one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return _run(command, _SOON_S, stdin, environ)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(
+    command: Sequence[str], timeout_s: int = _TIMEOUT_S, stdin: str = "", environ: Mapping[str, str] = os.environ
+) -> str:
+    done = _call(command, timeout_s, stdin, environ)
     if done.returncode != 0:
         raise SchedulerError(f"{command[0]} failed: {_last_words(done)}")
     return done.stdout
@@ -162,12 +248,14 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     return (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
 
 
-def _call(command: Sequence[str], timeout_s: int = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C"}
+def _call(
+    command: Sequence[str], timeout_s: int = _TIMEOUT_S, stdin: str = "", environ: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    environment = {**environ, "LC_ALL": "C"}
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-            timeout=timeout_s, env=environment, check=False,
+            command, capture_output=True, text=True, errors="replace", input=stdin, timeout=timeout_s,
+            env=environment, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise SchedulerError(f"there is no {command[0]} on this machine") from error

@@ -81,7 +81,7 @@ def seconds(text: str) -> int | None:
 
 
 def _reasons(directives: Mapping[str, Any], partition: Partition) -> Iterator[str]:
-    where, nodes = f"partition {partition.name}", int(directives.get("nodes", 1))
+    where, nodes = f"partition {partition.name}", int(str(directives.get("nodes", 1)).partition("-")[0])
     if partition.state != "up":
         yield f"{where} is {partition.state}, and no job starts there before an administrator opens it"
     if (there := sum(kind.count for kind in partition.nodes)) < nodes:

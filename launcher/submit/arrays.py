@@ -106,7 +106,7 @@ def packed(config: Config, runs: int) -> tuple[Config, Config]:
         UserError: the runs have more than one rank, or do not fill the nodes evenly.
     """
     cluster, pack = config.cluster, config.sweep.pack
-    if cluster.nodes != 1 or (cluster.nproc_per_node or 1) != 1:
+    if cluster.most_nodes + cluster.spare_nodes != 1 or (cluster.nproc_per_node or 1) != 1:
         raise UserError(f"sweep.pack={pack} packs runs of one rank: leave out cluster.nodes and cluster.nproc_per_node")
     per_node = min(pack, cluster.gpus_per_node) if cluster.gpus_per_node else pack
     if pack % per_node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,19 @@ class BatchJob:
     """Of srun, too: has the whole task start in an image. Empty where the node agent sees to the container."""
     agent: tuple[str, ...]
     """The agent's command line, the same on every node."""
+    guard: tuple[str, ...]
+    """What the batch shell calls, with srun's exit code, when node 0's agent may have been killed."""
     plan_file: Path
     """Where all that the job does is written down."""
+
+    @property
+    def after_step(self) -> list[str]:
+        """The last lines of the script. Codes from 128 on, but for SIGTERM's, are those of agents that were killed."""
+        return [
+            "code=$?",
+            f"[ $code -lt 128 ] || [ $code -eq 143 ] || {shlex.join(self.guard)} $code",
+            "exit $code",
+        ]
 
 
 def batch_job(plan: Plan) -> BatchJob:
@@ -44,6 +56,7 @@ def batch_job(plan: Plan) -> BatchJob:
         srun_args=step_args(plan, run.slurm, "%j_%t_log.out"),
         container_args=tuple(srun_args(plan)),
         agent=tuple(agent_command(run.path, agents_python(plan))),
+        guard=tuple(guard_command(run.path)),
         plan_file=run.plan,
     )
 
@@ -51,6 +64,11 @@ def batch_job(plan: Plan) -> BatchJob:
 def agent_command(records: Path, python: str = sys.executable) -> list[str]:
     """The agent's command line, by default in the interpreter of this process."""
     return [python, "-u", "-m", "launcher.node", str(records)]
+
+
+def guard_command(records: Path) -> list[str]:
+    """The command line of the batch shell's last act. It runs outside of any image."""
+    return [sys.executable, "-m", "launcher.node.guard", str(records)]
 
 
 def agents_python(plan: Plan) -> str:
@@ -69,7 +87,10 @@ def step_args(plan: Plan, folder: Path, output: str, *, as_one: bool = True) -> 
     """
     cpus = plan.resources.cpus_per_node
     width = [f"--cpus-per-task={cpus}"] if cpus else []
-    return (f"--chdir={folder}", f"--output={output}", f"--kill-on-bad-exit={int(as_one)}", *width, *plan.srun_args)
+    outlives = plan.resources.outlives_a_node
+    together = f"--kill-on-bad-exit={int(as_one and not outlives)}"
+    more = ["--no-kill"] if outlives else []
+    return (f"--chdir={folder}", f"--output={output}", together, *more, *width, *plan.srun_args)
 
 
 def pattern(directory: Path, name: str) -> str:

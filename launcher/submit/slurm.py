@@ -6,12 +6,15 @@ import contextlib
 import io
 import os
 import shlex
+import sys
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
+from launcher.records.nodes import bad_nodes
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
 from launcher.slurm import commands
@@ -38,11 +41,14 @@ def require_slurm() -> None:
 
 def why_never(plan: Plan) -> str:
     """Why a job could not start as things are, which Slurm takes all the same and lets wait; empty if it could."""
+    return _never(plan.directives)
+
+
+def _never(directives: dict[str, Any]) -> str:
     try:
-        said = commands.test_only(plan.directives)
+        return commands.test_only(directives).partition("never: ")[2]
     except SchedulerError:
         return ""
-    return said.partition("never: ")[2]
 
 
 def submit(plan: Plan, run: RunDir) -> str:
@@ -51,9 +57,23 @@ def submit(plan: Plan, run: RunDir) -> str:
     Raises:
         SchedulerError: Slurm refused, or cannot be reached.
     """
-    job_id = sbatch(batch_job(plan), run.slurm)
+    job_id = sbatch(avoiding(batch_job(plan), run.runs_dir), run.slurm)
     record_job(run.slurm, run.submission, job_id)
     return job_id
+
+
+def avoiding(job: BatchJob, runs_dir: Path) -> BatchJob:
+    """The job, kept away from the nodes that failed a run lately, where it could start without them."""
+    hosts = {node.host: node for node in bad_nodes(runs_dir)}
+    if not hosts:
+        return job
+    own = job.directives.get("exclude")
+    directives = {**job.directives, "exclude": ",".join([*([own] if own else []), *hosts])}
+    if _never(directives):
+        return job
+    for host, node in hosts.items():
+        print(f"launcher: keeps away from {host}: {node.cause} of run {node.run_id}", file=sys.stderr)
+    return replace(job, directives=directives)
 
 
 def sbatch(job: BatchJob, folder: Path) -> str:
@@ -95,6 +115,7 @@ def _executor(job: BatchJob, folder: Path) -> SlurmExecutor:
             *job.setup,
             f"export PYTHONPATH={shlex.quote(str(job.code))}${{PYTHONPATH:+:$PYTHONPATH}}",
         ],
+        teardown=job.after_step,
     )
     return executor
 

@@ -27,10 +27,18 @@ from launcher.records.submission import record_job
 from launcher.records.sweepdir import Batch, SweepDir
 from launcher.slurm import commands
 from launcher.submit.arrays import Array, Member, arrays, directives, packed
-from launcher.submit.batch_job import BatchJob, agent_command, agents_python, batch_job, pattern, step_args
+from launcher.submit.batch_job import (
+    BatchJob,
+    agent_command,
+    agents_python,
+    batch_job,
+    guard_command,
+    pattern,
+    step_args,
+)
 from launcher.submit.prepare import find_checkpoint, require_packages, write_run
 from launcher.submit.provenance import collect
-from launcher.submit.slurm import require_slurm, sbatch
+from launcher.submit.slurm import avoiding, require_slurm, sbatch
 from launcher.submit.snapshot import snapshot_for, take_snapshot
 
 _DEFAULT_ARRAY = 1001
@@ -159,7 +167,7 @@ def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, 
         batch = sweep.new_batch(array.task_ids(), array.slots)
         job = _array_job(sweep, batch, array, settings["parallel"], job_id)
         try:
-            job_id = sbatch(job, batch.path)
+            job_id = sbatch(avoiding(job, sweep.path.parent), batch.path)
         except SchedulerError:
             batch.forget()
             raise
@@ -190,6 +198,7 @@ def _array_job(sweep: SweepDir, batch: Batch, array: Array, parallel: int | None
         plan_file=batch.tasks,
         srun_args=step_args(plan, batch.path, "%A_%a_%t_log.out", as_one=array.slots is None),
         agent=tuple(agent_command(batch.tasks, agents_python(plan))),
+        guard=tuple(guard_command(batch.tasks)),
     )
 
 

@@ -9,6 +9,7 @@ Usage: ``python -m launcher.train.torchrun TORCHRUN-ARGUMENTS``; the report goes
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import signal
@@ -21,21 +22,24 @@ for _number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
     signal.signal(_number, lambda *_: None)
 
 from torch.distributed import run as torchrun  # noqa: E402
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext  # noqa: E402
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: E402
 
 from launcher.records.files import write_json  # noqa: E402
+from launcher.train.here import read_plan  # noqa: E402
 
-_SHUTDOWN_S = 5
-"""How long torchrun leaves the other ranks of the node after one has failed: they wait for it in a collective."""
+_FAILURE_GRACE_S = 1
+"""How long the other ranks of the node have after one has failed: they wait for it in a collective and cannot save."""
 
 
 def main(arguments: list[str]) -> int:
     """Run torchrun; returns 0 or 1, as torchrun does."""
     parsed = torchrun.parse_args(arguments)
     parsed.signals_to_handle = "SIGINT"
-    parsed.shutdown_timeout = _SHUTDOWN_S
     # torchrun takes every argument for a string.Template: $$ would become $, and $local_rank a number
     parsed.training_script_args = [word.replace("$", "$$") for word in parsed.training_script_args]
+    _end_with_agent()
+    _end_victims_soon()
     try:
         _prepare()
         torchrun.run(parsed)
@@ -44,6 +48,29 @@ def main(arguments: list[str]) -> int:
     except Exception as error:  # of torchrun itself: a rendezvous that failed, a command that does not exist
         return _report(1, message=f"{type(error).__name__}: {error}")
     return _report(0)
+
+
+def _end_with_agent() -> None:
+    """Have the kernel interrupt this process when its parent dies: torchrun then ends the ranks, as nobody else does.
+
+    PR_SET_PDEATHSIG of prctl(2). SIGINT is the one signal that torchrun still takes.
+    """
+    ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
+
+
+def _end_victims_soon() -> None:
+    """Have torchrun kill the other ranks of the node soon after one has failed.
+
+    It leaves them 30 s, and its ``--shutdown-timeout`` is for other ends than this. Only ranks that were asked to stop
+    keep the time for it: one may save while another, with no handler for SIGTERM, has died of it.
+    """
+    close = SubprocessContext._close
+
+    def close_soon(self: SubprocessContext, death_sig: signal.Signals, timeout: int = 30) -> None:
+        asked = os.path.exists(os.environ.get("LAUNCHER_STOP_FILE", ""))
+        close(self, death_sig, read_plan()["budgets"]["stop_grace_s"] if asked else min(timeout, _FAILURE_GRACE_S))
+
+    SubprocessContext._close = close_soon
 
 
 def _prepare() -> None:
@@ -70,4 +97,6 @@ def _report(code: int, failures: list[dict[str, Any]] | None = None, message: st
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if code := main(sys.argv[1:]):
+        sys.stderr.flush()
+        os._exit(code)  # to take torch apart takes half a second, and the whole job waits for this process

@@ -1,0 +1,100 @@
+"""The end of an attempt: its verdict is written down, and what follows is set in motion. Blocks; for a thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from launcher.errors import SchedulerError
+from launcher.node import retry
+from launcher.node.job import Job
+from launcher.node.retry import Chances, Next
+from launcher.plan.plan import Plan
+from launcher.records import nodes
+from launcher.records.result import Result, read_result
+from launcher.records.rundir import Attempt, RunDir
+
+_INSIST_S = 60.0
+"""How long a file system may refuse to take a record."""
+
+
+def conclude(
+    plan: Plan, run: RunDir, attempt: Attempt, result: Result, job: Job | None, can_stay: bool, bad: Sequence[str] = ()
+) -> tuple[Result, Next]:
+    """Decide what follows an attempt, write that down, and bring it about.
+
+    Args:
+        plan: of the run.
+        run: its records.
+        attempt: the attempt that has ended.
+        result: how it ended.
+        job: the job of Slurm's that it is part of.
+        can_stay: whether another attempt could start in this allocation.
+        bad: the hosts that failed it.
+
+    Returns:
+        The verdict, in which stands what followed; and that.
+    """
+    repeatable = result.cause in retry.BUDGETS or result.cause == "requeued"
+    chances = Chances(can_stay, job is not None, job is not None and repeatable and job.requeued())
+    then = retry.decide(plan.retry, [*history(run, attempt), result], chances)
+    insist(lambda: _remember(plan, run, bad, result))
+    result = _write(attempt, result, then)
+    dead = result.cause == "node_lost" and bool(bad)
+    if job is not None and (told := _tell_slurm(plan, run, job, then, dead)) != then:
+        then = told
+        result = _write(attempt, result, then)
+    if then.what == retry.END:
+        insist(lambda: result.write(run.result))
+    return result, then
+
+
+def history(run: RunDir, before: Attempt) -> list[Result]:
+    """How the attempts before one ended, since the last that ended the run: after that a person has started it."""
+    found: list[Result] = []
+    for attempt in run.attempts():
+        if attempt.number < before.number and (verdict := read_result(attempt.verdict)) is not None:
+            found = [] if verdict.then.startswith(retry.END) else [*found, verdict]
+    return found
+
+
+def insist(write: Callable[[], object], seconds: float = _INSIST_S) -> None:
+    """Try to write until it works: a disk may be full, or a file system read-only, for a while only."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            write()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                print(f"[launcher] cannot be written: {error}", flush=True)
+                return
+            time.sleep(1.0)
+
+
+def _write(attempt: Attempt, result: Result, then: Next) -> Result:
+    result = replace(result, then=then.words())
+    insist(lambda: result.write(attempt.verdict))
+    return result
+
+
+def _remember(plan: Plan, run: RunDir, bad: Sequence[str], result: Result) -> None:
+    if bad and plan.retry.avoid_node_s is not None:
+        nodes.remember(run.runs_dir, bad, result.cause, run.run_id, plan.retry.avoid_node_s)
+
+
+def _tell_slurm(plan: Plan, run: RunDir, job: Job, then: Next, node_is_dead: bool) -> Next:
+    """Have Slurm do what was decided; a requeue that it refuses is the end of the run."""
+    avoided = [node.host for node in nodes.bad_nodes(run.runs_dir)]
+    try:
+        if then.what == retry.REQUEUE:
+            job.start_again(plan, run, avoided, node_is_dead)
+        elif then.what == retry.LEFT_TO_SLURM:
+            job.avoid(plan, avoided)
+        elif then.what == retry.END and then.why:
+            job.end_for_good()
+    except SchedulerError as error:
+        if then.what == retry.REQUEUE:
+            return Next(retry.END, f"it could not be requeued: {error}")
+    return then
