@@ -22,7 +22,7 @@ train: .venv/train
 test: lint
 	@$(BIN)/python -m tests.sandbox install || echo "tests of Slurm are skipped: see above for how to get them"
 	$(FAST) $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
-	$(BIN)/python -m pytest -m "slurm or train" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "slurm or train" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
 
 fast: lint
 	$(FAST) $(ARGS)
@@ -40,6 +40,8 @@ bench: .venv/test
 	$(BIN)/python -m tests.benchmarks.dry_run
 	$(BIN)/python -m tests.benchmarks.sweep
 	$(BIN)/python -m tests.benchmarks.adapters
+	$(BIN)/python -m tests.benchmarks.restart
+	$(BIN)/python -m tests.benchmarks.checkpointing
 
 # Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.
 # The assets are for machines that cannot reach Isaac Sim's server.
