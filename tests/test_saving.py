@@ -368,7 +368,7 @@ with Rank("cpu") as rank:
 @pytest.mark.train
 def test_after_a_killed_attempt_the_metrics_have_every_iteration_once(launch: Launch, workdir: Path) -> None:
     script(workdir, DIES)
-    assert launch(*SCRIPT).returncode == 1
+    assert launch(*SCRIPT, "retry.crash=0").returncode == 1
     run = only_run(workdir)
     assert [line["iteration"] for line in read_json_lines(run / "metrics.jsonl")] == list(range(1, 14))
     another_attempt(run)
