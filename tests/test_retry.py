@@ -131,6 +131,7 @@ def test_no_name_of_a_job_passes_for_what_slurm_says_of_it() -> None:
         (shown("COMPLETING"), False, "*** JOB 7 ON a CANCELLED AT t ***", "cancelled"),
         (shown("CANCELLED"), False, "", "cancelled"),
         (shown(), False, "*** STEP 7.0 ON a CANCELLED AT t ***", "terminated"),
+        (shown("CONFIGURING"), False, "", "terminated"),  # a task may run before the job does
     ],
 )
 def test_the_cause_of_a_sigterm_is_what_slurm_did(fate: Fate, down: bool, said: str, cause: str) -> None:

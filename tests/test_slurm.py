@@ -241,13 +241,15 @@ def test_the_warning_before_the_time_limit_saves_and_stops_what_is_not_to_go_on(
     sandbox: Sandbox, workdir: Path
 ) -> None:
     script(workdir, STOPPABLE)
-    limit = ("cluster.time=1", "cluster.signal_lead=50", "retry.time_limit=0")
-    arguments = (*SCRIPT, "cluster.nodes=2", *limit, "wait=true")
-    done = launch_on(sandbox, workdir, *arguments)
-    result = result_of(only_run(workdir))
-    assert done.returncode == 130
+    waiting = sandbox.popen(launcher_command(*SCRIPT, "cluster.nodes=2", "retry.time_limit=0", "wait=true"),
+                            cwd=workdir, env=in_cluster(sandbox))  # fmt: skip
+    wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")))
+    run = only_run(workdir)
+    sandbox.run(["scancel", "--signal=USR2", job_of(run)], check=True)
+    assert waiting.wait(60) == 130
+    result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("stopped", "time_limit")
-    assert list(only_run(workdir).glob("checkpoints/*/seal.json"))
+    assert list(run.glob("checkpoints/*/seal.json"))
 
 
 def test_ctrl_c_while_waiting_leaves_the_job_alone(sandbox: Sandbox, workdir: Path) -> None:

@@ -126,7 +126,8 @@ def test_a_killed_agent_is_a_requeue(cluster: Sandbox, workdir: Path, node: int,
 
 
 def test_the_time_limit_is_a_requeue_of_ours_and_loses_no_iteration(cluster: Sandbox, workdir: Path) -> None:
-    run = Disturbed.start(cluster, workdir, "cluster.time=1", "cluster.signal_lead=50", last=700)
+    # Slurm looks every 30 s, and sends what would be late at the next look: here after 20 to 50 s
+    run = Disturbed.start(cluster, workdir, "cluster.time=1", "cluster.signal_lead=10", last=700)
     run.assert_survived(last=700, seconds=280)
     assert set(run.causes()[:-1]) == {"time_limit"}
     assert set(run.lost()) == {0}

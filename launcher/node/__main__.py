@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -30,7 +31,8 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m launcher.node RUN_DIR|BATCH_FILE [NODE]", file=sys.stderr)
         return 2
     if parent := os.environ.pop(PARENT_VARIABLE, None):
-        processes.end_with_parent(int(parent))
+        # In a job the batch script judges and requeues what was cut off; a person's SIGTERM would end it for good.
+        processes.end_with_parent(int(parent), signal.SIGKILL if "SLURM_JOB_ID" in os.environ else signal.SIGTERM)
     try:
         work = _work(Path(arguments[0]), *map(int, arguments[1:]))
     except (LauncherError, OSError, ValueError) as error:
@@ -38,9 +40,17 @@ def main(arguments: list[str]) -> int:
         return 1
     processes.adopt_orphans()
     try:
-        return asyncio.run(work)
+        return asyncio.run(_undisturbed_at_its_end(work))
     finally:
         processes.end_descendants()
+
+
+async def _undisturbed_at_its_end(work: Coroutine[Any, Any, int]) -> int:
+    """srun ends a step in which one agent was killed: the others are to end with their own codes, and leave nothing."""
+    try:
+        return await work
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _work(records: Path, node: int | None = None) -> Coroutine[Any, Any, int]:

@@ -12,8 +12,10 @@ from launcher.node.job import Job
 from launcher.node.retry import Chances, Next
 from launcher.plan.plan import Plan
 from launcher.records import nodes
-from launcher.records.result import Result, read_result
+from launcher.records.files import last_json_line, read_json
+from launcher.records.result import STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
+from launcher.slurm.fate import Stop
 
 _INSIST_S = 60.0
 """How long a file system may refuse to take a record."""
@@ -42,12 +44,36 @@ def conclude(
     insist(lambda: _remember(plan, run, bad, result))
     result = _write(attempt, result, then)
     dead = result.cause == "node_lost" and bool(bad)
-    if job is not None and (told := _tell_slurm(plan, run, job, then, dead)) != then:
+    if job is not None and (told := tell_slurm(plan, run, job, then, dead)) != then:
         then = told
         result = _write(attempt, result, then)
     if then.what == retry.END:
         insist(lambda: result.write(run.result))
     return result, then
+
+
+def secure(plan: Plan, run: RunDir, attempt: Attempt, stop: Stop, job: Job) -> None:
+    """Arrange at once what is to follow an attempt that Slurm is ending, if that is another one.
+
+    The ranks may not be done with their iteration when SIGKILL comes, to the batch script, too; then nobody is left who
+    could arrange it.
+    """
+    if not stop.ending or stop.cause not in ("preempted", "time_limit"):
+        return
+    iteration, resumed_at = progress_of(run, attempt)
+    result = Result(STOPPED, stop.cause, iteration=iteration, resumed_at=resumed_at)
+    then = retry.decide(plan.retry, [*history(run, attempt), result], Chances(slurm=True, requeued=job.requeued()))
+    if then.what == retry.REQUEUE:
+        tell_slurm(plan, run, job, then)
+
+
+def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:
+    """The iterations that were done at the end of an attempt, None where nothing tells, and at its start."""
+    start = read_json(attempt.rendezvous) or {}
+    resumed_at = int(start.get("resumed_at", 0))
+    said, newest = read_json(attempt.training) or {}, last_json_line(run.metrics) or {}
+    told = [said.get("iteration"), newest.get("iteration") if newest.get("time", 0) >= start.get("time", 0) else None]
+    return max((number for number in told if isinstance(number, int)), default=resumed_at or None), resumed_at
 
 
 def history(run: RunDir, before: Attempt) -> list[Result]:
@@ -84,7 +110,7 @@ def _remember(plan: Plan, run: RunDir, bad: Sequence[str], result: Result) -> No
         nodes.remember(run.runs_dir, bad, result.cause, run.run_id, plan.retry.avoid_node_s)
 
 
-def _tell_slurm(plan: Plan, run: RunDir, job: Job, then: Next, node_is_dead: bool) -> Next:
+def tell_slurm(plan: Plan, run: RunDir, job: Job, then: Next, node_is_dead: bool = False) -> Next:
     """Have Slurm do what was decided; a requeue that it refuses is the end of the run."""
     avoided = [node.host for node in nodes.bad_nodes(run.runs_dir)]
     try:
@@ -92,8 +118,8 @@ def _tell_slurm(plan: Plan, run: RunDir, job: Job, then: Next, node_is_dead: boo
             job.start_again(plan, run, avoided, node_is_dead)
         elif then.what == retry.LEFT_TO_SLURM:
             job.avoid(plan, avoided)
-        elif then.what == retry.END and then.why:
-            job.end_for_good()
+        elif then.what == retry.END:
+            job.end_for_good(unasked=bool(then.why))
     except SchedulerError as error:
         if then.what == retry.REQUEUE:
             return Next(retry.END, f"it could not be requeued: {error}")

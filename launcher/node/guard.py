@@ -1,6 +1,7 @@
-"""``python -m launcher.node.guard RUN_DIR|BATCH_FILE CODE``: the batch shell's last act, after the agents were killed.
+"""``python -m launcher.node.guard RUN_DIR|BATCH_FILE CODE``: the batch shell's last act, after the agents ended badly.
 
-Node 0's agent judges and requeues. When it is killed itself (SIGKILL, the kernel's OOM killer), nobody else could.
+Node 0's agent judges and requeues. When it is killed itself (SIGKILL, the kernel's OOM killer), or never began, nobody
+else could.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import sys
 from pathlib import Path
 
 from launcher.errors import LauncherError
+from launcher.node.pack import requeue
 from launcher.node.place import Place
-from launcher.node.silent import conclude_killed
+from launcher.node.silent import conclude_start
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import tasks_of
-from launcher.slurm.allocation import allocation
+from launcher.slurm.allocation import Allocation, allocation
 
 
 def main(arguments: list[str]) -> int:
@@ -24,15 +26,19 @@ def main(arguments: list[str]) -> int:
     try:
         found = allocation({"SLURM_NODEID": "0", **os.environ})
         if found is not None:
-            runs, packed = _runs(records)
-            for path in runs:
-                run = RunDir(path)
-                place = Place(0, found.hosts, None, found.job_id, found.restarts, packed)
-                conclude_killed(Plan.from_json(run.plan.read_text()), run, place, code)
+            _conclude(records, code, found)
     except (LauncherError, OSError, ValueError) as error:
         print(f"launcher: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _conclude(records: Path, code: int, job: Allocation) -> None:
+    runs, packed = _runs(records)
+    place = Place(0, job.hosts, None, job.job_id, job.restarts, packed)
+    going_on = [conclude_start(Plan.from_json(run.plan.read_text()), run, place, code) for run in map(RunDir, runs)]
+    if packed and any(going_on):
+        requeue(job)
 
 
 def _runs(records: Path) -> tuple[list[Path], bool]:

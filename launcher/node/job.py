@@ -5,6 +5,7 @@ Every call blocks; for a thread.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from launcher.records.files import tail
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job, submitted
 from launcher.slurm import commands
-from launcher.slurm.fate import Fate, failed_nodes
+from launcher.slurm.fate import Fate, Stop, failed_nodes
 
 _ANSWER_S = 10.0
 """How long to ask a controller that does not answer why the job is stopped: the job may have seconds left."""
@@ -35,6 +36,7 @@ class Job:
 
     def __init__(self, run: RunDir, job_id: str, restarts: int, packed: bool) -> None:
         self._run, self._job_id, self._restarts, self._packed = run, job_id, restarts, packed
+        self._again = ""  # the job in which the run goes on, once that is arranged
         self._read = {path: path.stat().st_size for path in self._output()}
 
     @staticmethod
@@ -42,27 +44,29 @@ class Job:
         """The job around this process; None without Slurm."""
         return None if place.job_id is None else Job(run, place.job_id, place.restarts, place.packed)
 
-    def why_stopped(self, hosts: Sequence[str]) -> tuple[str, list[str]]:
-        """The cause of a SIGTERM, in the words of :meth:`Fate.cause`, and those of the hosts that are down.
-
-        It is ``terminated`` where nobody can tell.
-        """
+    def why_stopped(self, hosts: Sequence[str]) -> Stop:
+        """What Slurm says of a signal that it has sent, or has not."""
         try:
             fate, said = _insist(lambda: commands.fate(self._job_id), _ANSWER_S), self._printed()
             down = list(dict.fromkeys([*failed_nodes(said), *commands.down(hosts)]))
-            return fate.cause(self._restarts, bool(down), said), down
+            return Stop(fate.cause(self._restarts, bool(down), said), down, fate.ending)
         except SchedulerError:
-            return "terminated", []
+            return Stop("terminated")
 
     def requeued(self) -> bool:
         """True when Slurm starts the job again by itself."""
         try:
-            return commands.fate(self._job_id).requeued_since(self._restarts)
+            return not self._again and commands.fate(self._job_id).requeued_since(self._restarts)
         except SchedulerError:
             return False
 
+    def gone_on(self) -> bool:
+        """True when the run goes on elsewhere: Slurm has requeued the job, or another one has taken over."""
+        now = submitted(self._run).get("job_id") or self._job_id
+        return now != self._job_id or self.requeued()
+
     def start_again(self, plan: Plan, run: RunDir, avoided: Sequence[str], node_is_dead: bool) -> None:
-        """Put the job back into the queue, or a copy of it where its site forbids that.
+        """Put the job back into the queue, or a copy of it where its site forbids that; once.
 
         Where the allocation holds other runs, that is not for one of them to do. A node that is dead has to be Slurm's
         discovery: requeued before, the job starts with what Slurm 22.05 still takes for that node's GPUs, and no step
@@ -71,16 +75,18 @@ class Job:
         Raises:
             SchedulerError: Slurm refused.
         """
-        if self._packed:
+        if self._packed or self._again:
             return
         fate = self._fate_of_dead_node() if node_is_dead else _insist(lambda: commands.fate(self._job_id), _OUTAGE_S)
-        exclude = _exclude(plan, fate, avoided)
         if fate.requeued_since(self._restarts):
             self.avoid(plan, avoided)
         elif fate.requeue:
-            commands.requeue(self._job_id, exclude)
+            commands.requeue(self._job_id)
+            self._again = self._job_id
+            self.avoid(plan, avoided)
         else:
-            record_job(run.slurm, run.submission, commands.submit_again(self._job_id, exclude))
+            self._again = commands.submit_again(self._job_id, _exclude(plan, fate, avoided))
+            record_job(run.slurm, run.submission, self._again)
 
     def _fate_of_dead_node(self) -> Fate:
         """What becomes of the job when Slurm has missed the node, or, where only we miss it, could have."""
@@ -92,21 +98,20 @@ class Job:
             time.sleep(_AGAIN_S)
 
     def avoid(self, plan: Plan, avoided: Sequence[str]) -> None:
-        """Have a job that Slurm has requeued keep away from nodes.
-
-        Raises:
-            SchedulerError: Slurm refused.
-        """
+        """Have a job that was requeued keep away from nodes, if Slurm will: only a pending job can be told."""
         if avoided and not self._packed:
-            commands.keep_away(self._job_id, _exclude(plan, commands.fate(self._job_id), avoided))
+            with contextlib.suppress(SchedulerError):
+                commands.keep_away(self._job_id, _exclude(plan, commands.fate(self._job_id), avoided))
 
-    def end_for_good(self) -> None:
-        """Take back what Slurm has requeued although the run has ended.
+    def end_for_good(self, unasked: bool) -> None:
+        """Take back what was arranged for a run that has ended; with `unasked`, Slurm's own requeue as well.
 
         Raises:
             SchedulerError: Slurm refused.
         """
-        if not self._packed and self.requeued():
+        if self._again:
+            commands.cancel(self._again)
+        elif unasked and not self._packed and self.requeued():
             commands.cancel(self._job_id)
 
     def _output(self) -> Iterator[Path]:

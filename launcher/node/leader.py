@@ -7,25 +7,28 @@ import contextlib
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from launcher.node import control, ports, retry
-from launcher.node.conclusion import conclude, insist
+from launcher.node.conclusion import conclude, insist, progress_of, secure
+from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
+from launcher.node.journal import Journal
 from launcher.node.member import FAILURE_GRACE_S, REQUEUE_ME, TERMINATED, Event, Member, say
 from launcher.node.place import Place
 from launcher.node.ranks import Report, Start
 from launcher.node.retry import Next
-from launcher.node.silent import progress_of, settle_earlier
+from launcher.node.roster import Roster
+from launcher.node.silent import settle_earlier
 from launcher.node.tracking import tracking
 from launcher.node.verdict import Findings, judge
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from launcher.records.checkpoints import Checkpoint
-from launcher.records.files import append_json_line, read_json, write_json
+from launcher.records.files import read_json
 from launcher.records.preflight import ERROR, NodeReport, compare
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
+from launcher.slurm.fate import Stop
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: TERMINATED}
 """Of all agents, by the run's outcome; 1 for all others."""
@@ -48,9 +51,8 @@ class Leader(Member):
 
     def __init__(self, plan: Plan, run: RunDir, place: Place) -> None:
         super().__init__(plan, run, place)
-        self._channels: dict[int, control.Channel] = {}
+        self._roster = Roster(place.hosts)
         self._started_before = False
-        self._unfit: set[int] = set()  # nodes that the preflight has found fault with
 
     @property
     def _start_id(self) -> str:
@@ -96,8 +98,10 @@ class Leader(Member):
         self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
         self._deadline: float | None = None  # for the reports, once the ranks are being stopped
         self._attempt: Attempt = self.run.claim_attempt()
+        self._journal = Journal(self._attempt)
+        self._inquiry = Inquiry(self._job, self.place.hosts, self._answered)
         self.run.result.unlink(missing_ok=True)  # the run has not ended after all
-        self._note("attempt", hosts=self.place.hosts, job_id=self.place.job_id)
+        self._journal.note("attempt", hosts=self.place.hosts, job_id=self.place.job_id, restarts=self.place.restarts)
 
     async def _unless_superseded(self, work: asyncio.Task[None]) -> None:
         """Wait for the attempt's end.
@@ -108,7 +112,7 @@ class Leader(Member):
         while not work.done():
             await asyncio.wait([work], timeout=_LOOK_S)
             if self._attempt.superseded:
-                self._broadcast("stop", {"grace_s": 0.0})
+                self._roster.broadcast("stop", {"grace_s": 0.0})
                 if self.ranks is not None:
                     await self.ranks.stop(0.0)
                 work.cancel()
@@ -123,12 +127,12 @@ class Leader(Member):
             checkpoint = self._resume()
             path = str(checkpoint.path) if checkpoint else ""
             start = Start(str(self._attempt.path), address, port, path, self._nodes)
-            self._note("start", **asdict(start))
-            self._record_rendezvous(start, checkpoint.iteration if checkpoint else 0)
+            self._journal.note("start", **asdict(start))
+            self._journal.rendezvous(self.place, start, checkpoint.iteration if checkpoint else 0)
             if not self._started_before:
                 say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
             self._started_before = True
-            self._broadcast("start", asdict(start))
+            self._roster.broadcast("start", asdict(start))
             self.start_ranks(start)
             with tracking(self.plan, self.run, self._attempt, self.place.host):
                 await self._until_all_ended()
@@ -140,19 +144,20 @@ class Leader(Member):
         """
         now = asyncio.get_running_loop().time
         deadline, patience = now() + self.plan.budgets.rendezvous_s, now() + self._straggler_s()
-        while missing := self._missing():
+        while missing := self._roster.missing():
             self._say_who_is_missing(missing)
-            enough = len(self._present()) >= self.plan.resources.enough
+            enough = len(self._roster.present()) >= self.plan.resources.enough
             event = await self.next_event(min(deadline, patience) if enough else deadline)
             if event is None and enough:
                 break
             if event is None or event.kind == "request":
                 self._findings.missing = missing
                 self._findings.stopped_by = event.body["request"] if event else ""
+                self._inquiry.about(self._findings.stopped_by)
                 return False
             if event.kind == "gone":
-                self._channels.pop(event.node, None)
-        self._nodes = tuple(self._present()[: self.plan.resources.nodes])
+                self._roster.leave(event.node)
+        self._nodes = tuple(self._roster.present()[: self.plan.resources.nodes])
         return True
 
     def _straggler_s(self) -> float:
@@ -163,18 +168,9 @@ class Leader(Member):
         if self.place.job_id is None:
             say(self.place, f"waits for {', '.join(hosts)}")
 
-    def _present(self) -> list[int]:
-        return [node for node in (0, *sorted(self._channels)) if node not in self._unfit]
-
-    def _missing(self) -> list[str]:
-        return [host for node, host in enumerate(self.place.hosts) if node not in (0, *self._channels, *self._unfit)]
-
     async def _joined(self, node: int, channel: control.Channel) -> None:
-        if node in self._channels:
-            channel.send({"kind": "done", "body": {"code": 1, "why": f"node {node} has already been started"}})
-            await channel.close()
+        if not await self._roster.welcome(node, channel):
             return
-        self._channels[node] = channel
         self.inbox.put_nowait(Event("joined", node))
         await self.read_from(node, channel)
 
@@ -202,11 +198,11 @@ class Leader(Member):
 
     def _lose(self, node: int, silent: bool) -> None:
         """A node's agent is gone: with a word from its kernel, or, where the node itself is dead, in silence."""
-        self._channels.pop(node, None)
+        self._roster.leave(node)
         if node not in self._nodes or node in self._findings.reports:
             return
         host = self.place.hosts[node]
-        self._note("lost", node=node, host=host, silent=silent)
+        self._journal.note("lost", node=node, host=host, silent=silent)
         self._findings.lost[host] = time.time() - (control.SILENCE_S if silent else 0)
         if silent:
             self._findings.dead.append(host)
@@ -217,17 +213,19 @@ class Leader(Member):
         self._reports[report.host] = report
         everybody = [self._reports[host] for host in self._hosts() if host in self._reports]
         findings = [*report.findings, *(compare(everybody) if len(everybody) == len(self._nodes) else [])]
-        self._note("preflight", host=report.host, seconds=report.seconds, findings=[vars(one) for one in findings])
+        self._journal.note(
+            "preflight", host=report.host, seconds=report.seconds, findings=[vars(one) for one in findings]
+        )
         for finding in findings:
             say(self.place, f"{finding.severity} on {finding.host}: {finding.message} [{finding.check}]")
         errors = [finding for finding in findings if finding.severity == ERROR]
         if errors and self._deadline is None:
             self._findings.unfit += errors
-            self._unfit |= {self.place.hosts.index(finding.host) for finding in errors}
+            self._roster.reject(finding.host for finding in errors)
             self._stop_all("preflight", 0.0)
 
     def _take(self, report: Report) -> None:
-        self._note("ended", **report.to_message())
+        self._journal.note("ended", **report.to_message())
         self._findings.reports[report.node] = report
         if report.code:
             self._stop_all("failure", FAILURE_GRACE_S)
@@ -236,6 +234,7 @@ class Leader(Member):
         """Slurm asks every node at once, and before a time limit in two ways: neither is impatience."""
         if not self._findings.stopped_by and not self._findings.failed:
             self._findings.stopped_by = request
+        self._inquiry.about(request)
         with contextlib.suppress(OSError):  # the ranks get the signal as well
             self._attempt.stop_file.touch()
         now = asyncio.get_running_loop().time()
@@ -244,15 +243,19 @@ class Leader(Member):
         else:
             self._stop_all(request, self.plan.budgets.stop_grace_s)
 
+    def _answered(self, job: Job, stop: Stop) -> None:
+        self._journal.note("asked", **asdict(stop))
+        secure(self.plan, self.run, self._attempt, stop, job)
+
     def _stop_all(self, why: str, grace_s: float) -> None:
         """Have every node stop its ranks, once."""
         if self._deadline is None:
             self._tell_to_stop(why, grace_s)
 
     def _tell_to_stop(self, why: str, grace_s: float) -> None:
-        self._note("stop", why=why, grace_s=grace_s)
+        self._journal.note("stop", why=why, grace_s=grace_s)
         self._deadline = asyncio.get_running_loop().time() + grace_s + _REPORT_S
-        self._broadcast("stop", {"grace_s": grace_s})
+        self._roster.broadcast("stop", {"grace_s": grace_s})
         self.stop_ranks(grace_s)
 
     async def _conclude(self) -> tuple[Result, Next]:
@@ -262,19 +265,19 @@ class Leader(Member):
             Superseded: that is for another attempt to say.
         """
         findings = self._findings
-        if findings.stopped_by in ("terminated", "time_limit") and self._job is not None:
-            findings.explain_stop(*await asyncio.to_thread(self._job.why_stopped, self.place.hosts))
+        if findings.stopped_by in OF_SLURM and (stop := await self._inquiry.answer()) is not None:
+            findings.explain_stop(stop)
         iteration, resumed_at = progress_of(self.run, self._attempt)
         training = {**(read_json(self._attempt.training) or {}), "iteration": iteration, "resumed_at": resumed_at}
         result = judge(self.plan, findings, training, self._attempt.number + 1, time.time() - self._began)
         if self._attempt.superseded:
             raise Superseded
-        fit = 0 not in self._unfit and len(self._present()) >= self.plan.resources.enough
+        fit = self._roster.leader_is_fit and len(self._roster.present()) >= self.plan.resources.enough
         can_stay = fit and not findings.stopped_by
         bad = findings.hosts_to_avoid(result.cause)
         work = asyncio.to_thread(conclude, self.plan, self.run, self._attempt, result, self._job, can_stay, bad)
         result, then = await work
-        self._note("verdict", outcome=result.outcome, cause=result.cause, then=result.then)
+        self._journal.note("verdict", outcome=result.outcome, cause=result.cause, then=result.then)
         say(self.place, f"{result.line()}{'' if then.what == retry.END else f' · {result.then}'}")
         return result, then
 
@@ -285,34 +288,18 @@ class Leader(Member):
 
     async def _release(self, code: int) -> int:
         """Let the other nodes go; returns the exit code of all."""
-        self._broadcast("done", {"code": code})
-        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+        self._roster.broadcast("done", {"code": code})
+        await self._roster.close()
         return code
 
     def _resume(self) -> Checkpoint | None:
         """The newest checkpoint of this run, or the one the plan starts from."""
         found = checkpoints.choose(self.run.checkpoints)
         for why in found.passed_over:
-            self._note("passed_over", why=why)
+            self._journal.note("passed_over", why=why)
             say(self.place, f"warning: {why}")
         return found.checkpoint or (checkpoints.read(Path(self.plan.resume)) if self.plan.resume else None)
-
-    def _broadcast(self, kind: str, body: dict[str, Any]) -> None:
-        for channel in self._channels.values():
-            channel.send({"kind": kind, "body": body})
 
     def _hosts(self) -> list[str]:
         """Those that train."""
         return [self.place.hosts[node] for node in self._nodes]
-
-    def _record_rendezvous(self, start: Start, resumed_at: int) -> None:
-        """For status, and for the verdict: the checkpoint itself may be gone by then."""
-        facts = {"job_id": self.place.job_id, "hosts": self._hosts(), "resumed_at": resumed_at, "time": time.time()}
-        record = {**asdict(start), **facts}
-        with contextlib.suppress(OSError):
-            write_json(self._attempt.rendezvous, record)
-
-    def _note(self, event: str, **facts: Any) -> None:
-        """For whoever looks into it later; a disk that is full is no reason to end a training."""
-        with contextlib.suppress(OSError):
-            append_json_line(self._attempt.events, {"time": time.time(), "event": event, **facts})

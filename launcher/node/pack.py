@@ -67,20 +67,10 @@ class Pack:
             loop.add_signal_handler(number, self._stop, number)
         await asyncio.gather(*map(self._serve_slot, self._slots))
         if REQUEUE_ME in self._codes and self._job is not None:
-            await asyncio.to_thread(self._requeue, self._job)
+            await asyncio.to_thread(requeue, self._job)
         if self._stopping:
             return TERMINATED
         return 1 if any(self._codes) else 0
-
-    def _requeue(self, job: Allocation) -> None:
-        """The runs that are to go on do so in the next start of the job, and those that have ended are left out."""
-        try:
-            if not commands.fate(job.job_id).requeued_since(job.restarts):
-                commands.requeue(job.job_id)
-        except SchedulerError as error:
-            print(
-                f"[launcher] the job could not be requeued: {error}; go on with: python -m launcher resume", flush=True
-            )
 
     async def _serve_slot(self, slot: Slot) -> None:
         while self._waiting and not self._stopping:
@@ -113,6 +103,15 @@ class Pack:
         for agent in self._agents:
             with contextlib.suppress(ProcessLookupError):
                 agent.send_signal(number)
+
+
+def requeue(job: Allocation) -> None:
+    """The runs that are to go on do so in the next start of the job, and those that have ended are left out."""
+    try:
+        if not commands.fate(job.job_id).requeued_since(job.restarts):
+            commands.requeue(job.job_id)
+    except SchedulerError as error:
+        print(f"[launcher] the job could not be requeued: {error}; go on with: python -m launcher resume", flush=True)
 
 
 def _environment(slot: Slot) -> dict[str, str]:

@@ -18,11 +18,11 @@ def adopt_orphans() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent(parent: int) -> None:
-    """Get SIGTERM when the parent process dies, however it dies."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(parent: int, which: signal.Signals = signal.SIGTERM) -> None:
+    """Get a signal when the parent process dies, however it dies."""
+    _prctl(_PR_SET_PDEATHSIG, which)
     if os.getppid() != parent:  # it died before the call
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), which)
 
 
 def children(pid: int) -> Iterator[int]:

@@ -121,12 +121,15 @@ class Ranks:
         """Ask the ranks to end, with SIGTERM, and kill what is left after the grace; without a grace, at once."""
         if self._torchrun is None or self._torchrun.poll() is not None:
             return
-        if len(self._pids) == self._plan.resources.nproc_per_node and grace_s:
+        if len(self._pids) < self._plan.resources.nproc_per_node:  # nothing can be saved, and no more are to start
+            self._torchrun.kill()
+            return
+        if grace_s:
             processes.kill(self._alive(), signal.SIGTERM)
             await self._end_within(grace_s)
         processes.kill_groups(self._alive(), signal.SIGKILL)
         await self._end_within(0)
-        self._torchrun.kill()  # before all ranks are there nothing can be saved
+        self._torchrun.kill()
 
     def _alive(self) -> list[int]:
         return [pid for local_rank, pid in self._pids.items() if local_rank not in self._ended]
@@ -145,6 +148,8 @@ class Ranks:
         torchrun = torchrun_command(self._plan, place, start.master_addr, start.master_port, logs, nodes)
         contract = {**self._contract(), **({} if scratch is None else {"LAUNCHER_SCRATCH": str(scratch)})}
         command, environment = prepare(self._plan, attempt, self._host, torchrun, contract)
+        if self._plan.container is None:
+            environment["LAUNCHER_AGENT_PID"] = str(os.getpid())
         with open(attempt.node_log(self._node), "ab") as log:
             return subprocess.Popen(
                 command, cwd=self._plan.workdir, env=environment, start_new_session=True,

@@ -7,41 +7,59 @@ from dataclasses import replace
 
 from launcher.errors import SchedulerError
 from launcher.node import retry
-from launcher.node.conclusion import conclude, history, insist
+from launcher.node.conclusion import conclude, history, insist, progress_of, tell_slurm
 from launcher.node.job import Job
 from launcher.node.place import Place
-from launcher.node.retry import Chances
+from launcher.node.retry import Chances, Next
 from launcher.plan.plan import Plan
-from launcher.records.files import last_json_line, read_json
-from launcher.records.result import FAILED, Result
+from launcher.records.files import read_json, read_json_lines
+from launcher.records.result import FAILED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm import commands
+from launcher.slurm.fate import Stop
+
+_UNSAVED = "killed before its ranks had saved"
 
 
-def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:
-    """The iterations that were done at the end of an attempt, None where nothing tells, and at its start."""
-    start = read_json(attempt.rendezvous) or {}
-    resumed_at = int(start.get("resumed_at", 0))
-    said, newest = read_json(attempt.training) or {}, last_json_line(run.metrics) or {}
-    told = [said.get("iteration"), newest.get("iteration") if newest.get("time", 0) >= start.get("time", 0) else None]
-    return max((number for number in told if isinstance(number, int)), default=resumed_at or None), resumed_at
+def judge_silent(plan: Plan, run: RunDir, attempt: Attempt, message: str, stop: Stop | None = None) -> Result:
+    """The verdict on an attempt that left none: Slurm has ended it, its hosts are down, or it was killed.
 
-
-def judge_silent(plan: Plan, run: RunDir, attempt: Attempt, message: str) -> Result:
-    """The verdict on an attempt that left none: its hosts are down, or it was killed."""
+    Args:
+        plan: of the run.
+        run: its records.
+        attempt: the one that was cut off.
+        message: what is known of the end, should nothing better be found.
+        stop: what Slurm says now; what it said to the attempt itself comes first.
+    """
     hosts: Sequence[str] = (read_json(attempt.rendezvous) or {}).get("hosts", [])
-    down = _down(hosts)
+    stop = _told(attempt) or stop or Stop("terminated")
+    down = [*stop.down] or _down(hosts)
     iteration, resumed_at = progress_of(run, attempt)
+    outcome, cause = _outcome(stop, down)
     return Result(
-        FAILED,
-        "node_lost" if down else "killed",
-        f"{', '.join(down)} went down" if down else message,
+        outcome,
+        cause,
+        {"killed": message, "node_lost": f"{', '.join(down)} went down"}.get(cause, _UNSAVED),
         host=(down or list(hosts) or [None])[0],
         iteration=iteration,
         resumed_at=resumed_at,
         world_size=plan.resources.world_size,
         attempts=attempt.number + 1,
     )
+
+
+def _outcome(stop: Stop, down: Sequence[str]) -> tuple[str, str]:
+    """A SIGTERM that Slurm knows nothing of explains no SIGKILL."""
+    if stop.cause not in ("terminated", "node_lost"):
+        return STOPPED, stop.cause
+    return FAILED, "node_lost" if down else "killed"
+
+
+def _told(attempt: Attempt) -> Stop | None:
+    """What Slurm said when it asked the attempt to stop."""
+    asked = (event for event in read_json_lines(attempt.events) if event.get("event") == "asked")
+    stops = [Stop(event["cause"], event["down"]) for event in asked if event["cause"] != "terminated"]
+    return stops[-1] if stops else None
 
 
 def _down(hosts: Sequence[str]) -> list[str]:
@@ -71,10 +89,43 @@ def settle_earlier(plan: Plan, run: RunDir, attempt: Attempt, place: Place) -> b
     return over
 
 
-def conclude_killed(plan: Plan, run: RunDir, place: Place, code: int) -> None:
-    """What the batch script does when the agents have ended and node 0 had no time to say why. Does nothing else."""
-    attempts, job = run.attempts(), Job.of(run, place)
-    if not attempts or attempts[-1].verdict.exists() or job is None or job.requeued():
-        return
-    result = judge_silent(plan, run, attempts[-1], f"the agent of node 0 ended with code {code}")
-    conclude(plan, run, attempts[-1], result, job, can_stay=False)
+def conclude_start(plan: Plan, run: RunDir, place: Place, code: int) -> bool:
+    """What the batch script does when the agents have ended badly: what node 0 had no time to do, and else nothing.
+
+    Returns:
+        True when the run is to go on in the next start of the job.
+    """
+    job, attempt = Job.of(run, place), _attempt_of(run, place)
+    said = None if attempt is None else read_result(attempt.verdict)
+    if job is None or run.result.exists() or (said is not None and said.then.startswith(retry.END)) or job.gone_on():
+        return False
+    if said is not None:  # its node 0 was killed before it had done what it had decided
+        return tell_slurm(plan, run, job, Next(retry.REQUEUE)).what == retry.REQUEUE
+    stop = job.why_stopped(place.hosts)
+    if attempt is None:
+        attempt, result = run.claim_attempt(), _never_began(plan, run, place, code, stop)
+    else:
+        result = judge_silent(plan, run, attempt, f"the agent of node 0 ended with code {code}", stop)
+    _, then = conclude(plan, run, attempt, result, job, can_stay=False)
+    return then.what == retry.REQUEUE
+
+
+def _attempt_of(run: RunDir, place: Place) -> Attempt | None:
+    """The newest attempt, if it is one of this start."""
+    for attempt in run.attempts()[-1:]:
+        first = next(read_json_lines(attempt.events), {})
+        if (first.get("job_id"), first.get("restarts")) == (place.job_id, place.restarts):
+            return attempt
+    return None
+
+
+def _never_began(plan: Plan, run: RunDir, place: Place, code: int, stop: Stop) -> Result:
+    """The verdict on a start without an agent: Slurm's fault in a job that has started before, else a mistake's."""
+    if stop.cause not in ("terminated", "node_lost"):
+        outcome, cause, message = STOPPED, stop.cause, "before any agent had started"
+    else:
+        outcome, cause = FAILED, "rendezvous" if place.restarts else "launch"
+        message = f"no agent could start: srun ended with code {code}"
+    hint = f"what srun and the agents printed is in {run.slurm}" if outcome == FAILED else ""
+    width, attempts = plan.resources.world_size, len(run.attempts())
+    return Result(outcome, cause, message, host=place.host, hint=hint, world_size=width, attempts=attempts)

@@ -11,6 +11,7 @@ from launcher.node.ranks import Failure, Report
 from launcher.plan.plan import Plan
 from launcher.records.preflight import Finding
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
+from launcher.slurm.fate import Stop
 
 
 @dataclass
@@ -40,15 +41,15 @@ class Findings:
     def failed(self) -> bool:
         return bool(self.lost or self.missing or any(report.code for report in self.reports.values()))
 
-    def explain_stop(self, cause: str, down: Sequence[str]) -> None:
+    def explain_stop(self, stop: Stop) -> None:
         """Take in what Slurm says of the signal that it has sent, and of the hosts.
 
         A site may have the warning of the time limit sent before a preemption, too.
         """
-        if cause != "terminated":
-            self.stopped_by = cause
-        if cause == "node_lost":
-            self.lost, self.dead = {**dict.fromkeys(down, 0.0), **self.lost}, list(down)
+        if stop.cause != "terminated":
+            self.stopped_by = stop.cause
+        if stop.cause == "node_lost":
+            self.lost, self.dead = {**dict.fromkeys(stop.down, 0.0), **self.lost}, list(stop.down)
 
 
 BY_ITSELF = ("solved", "max_iterations")

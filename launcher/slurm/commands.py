@@ -84,24 +84,22 @@ def fate(job_id: str) -> Fate:
         raise SchedulerError(f"scontrol show job {job_id}: {error}") from error
 
 
-def requeue(job_id: str, exclude: str = "") -> None:
-    """Have a job start again, under the same id, on other nodes than those of the node list `exclude`.
+def requeue(job_id: str) -> None:
+    """Have a job start again, under the same id.
 
-    What still runs of it gets SIGTERM, then SIGKILL after KillWait. Only a pending job can be told what to exclude.
+    What still runs of it gets SIGTERM, then SIGKILL after KillWait.
 
     Raises:
         SchedulerError: Slurm refused, or cannot be reached.
     """
     _soon(["scontrol", "requeue", job_id])
-    if exclude:
-        keep_away(job_id, exclude)
 
 
 def keep_away(job_id: str, exclude: str) -> None:
     """Have a pending job not run on the nodes of a list.
 
     Raises:
-        SchedulerError: Slurm refused, or cannot be reached.
+        SchedulerError: Slurm refused, as for a job that is not pending, or cannot be reached.
     """
     _soon(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={exclude}"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launcher.slurm.hostlist import expand
@@ -16,6 +17,10 @@ _FIELDS = {
     "excluded": re.compile(r"^ +(?:ReqNodeList=\S* )?ExcNodeList=(\S+)", re.MULTILINE),
 }
 """Each at its place in a line: a job's name or comment may hold any of these words."""
+
+
+_GOING_ON = ("CONFIGURING", "RUNNING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
+"""States of a job that has started, and that nobody is ending. It may be CONFIGURING when its first task already runs."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,11 @@ class Fate:
     """Chosen to make room. Forgotten when the job is requeued."""
     excluded: str = ""
     """The node list that it must not run on."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether Slurm is ending the job, or has ended it."""
+        return self.state not in _GOING_ON
 
     def requeued_since(self, restarts: int) -> bool:
         """True when Slurm will start the job again, after the start that knows this number of restarts."""
@@ -58,7 +68,19 @@ class Fate:
             return "node_lost"
         if self.requeued_since(restarts):
             return "requeued"
-        return "terminated" if self.state == "RUNNING" else "cancelled"
+        return "cancelled" if self.ending else "terminated"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why the processes of a start were sent SIGTERM."""
+
+    cause: str
+    """In the words of :meth:`Fate.cause`; ``terminated`` where nobody can tell."""
+    down: Sequence[str] = ()
+    """The hosts that have failed."""
+    ending: bool = False
+    """Whether Slurm is ending the job: what is left of it gets SIGKILL soon, the batch script too."""
 
 
 def failed_nodes(said: str) -> list[str]:

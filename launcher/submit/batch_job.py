@@ -31,18 +31,14 @@ class BatchJob:
     agent: tuple[str, ...]
     """The agent's command line, the same on every node."""
     guard: tuple[str, ...]
-    """What the batch shell calls, with srun's exit code, when node 0's agent may have been killed."""
+    """What the batch shell calls, with srun's exit code, when the agents may have ended without a verdict."""
     plan_file: Path
     """Where all that the job does is written down."""
 
     @property
     def after_step(self) -> list[str]:
-        """The last lines of the script. Codes from 128 on, but for SIGTERM's, are those of agents that were killed."""
-        return [
-            "code=$?",
-            f"[ $code -lt 128 ] || [ $code -eq 143 ] || {shlex.join(self.guard)} $code",
-            "exit $code",
-        ]
+        """The last lines of the script."""
+        return ["code=$?", f"[ $code -eq 0 ] || {shlex.join(self.guard)} $code", "exit $code"]
 
 
 def batch_job(plan: Plan) -> BatchJob:

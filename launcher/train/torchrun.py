@@ -21,6 +21,22 @@ from typing import Any
 for _number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
     signal.signal(_number, lambda *_: None)
 
+
+def _end_with_agent() -> None:
+    """Have the kernel interrupt this process when its parent dies: torchrun then ends the ranks, as nobody else does.
+
+    PR_SET_PDEATHSIG of prctl(2), before torch is imported, which takes seconds; for a parent that died even earlier
+    there is its number, but not in an image, whose runtime is the parent. SIGINT is the one signal that torchrun still
+    takes.
+    """
+    ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
+    agent = os.environ.pop("LAUNCHER_AGENT_PID", "")
+    if agent and os.getppid() != int(agent):
+        sys.exit("the node agent is gone")
+
+
+_end_with_agent()
+
 from torch.distributed import run as torchrun  # noqa: E402
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext  # noqa: E402
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: E402
@@ -38,7 +54,6 @@ def main(arguments: list[str]) -> int:
     parsed.signals_to_handle = "SIGINT"
     # torchrun takes every argument for a string.Template: $$ would become $, and $local_rank a number
     parsed.training_script_args = [word.replace("$", "$$") for word in parsed.training_script_args]
-    _end_with_agent()
     _end_victims_soon()
     try:
         _prepare()
@@ -48,14 +63,6 @@ def main(arguments: list[str]) -> int:
     except Exception as error:  # of torchrun itself: a rendezvous that failed, a command that does not exist
         return _report(1, message=f"{type(error).__name__}: {error}")
     return _report(0)
-
-
-def _end_with_agent() -> None:
-    """Have the kernel interrupt this process when its parent dies: torchrun then ends the ranks, as nobody else does.
-
-    PR_SET_PDEATHSIG of prctl(2). SIGINT is the one signal that torchrun still takes.
-    """
-    ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
 
 
 def _end_victims_soon() -> None:
