@@ -20,7 +20,7 @@ _FIELDS = {
 
 
 _GOING_ON = ("CONFIGURING", "RUNNING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
-"""States of a job that has started, and that nobody is ending. It may be CONFIGURING when its first task already runs."""
+"""States of a job that has started, and that nobody is ending. A task may run in a job that is CONFIGURING."""
 
 
 @dataclass(frozen=True)
