@@ -16,6 +16,7 @@ from hypothesis import settings
 from tests.fake_nvml import FakeDriver, NoCompiler
 from tests.fake_nvml import build as build_fake_nvml
 from tests.sandbox import Sandbox, SandboxUnavailable
+from tests.warm import Warm, suits
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,11 +45,21 @@ def launcher_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "launcher", *arguments]
 
 
+@pytest.fixture(scope="session")
+def warm() -> Generator[Warm]:
+    """What the commands of a session are forked from."""
+    process = Warm(environment())
+    yield process
+    process.stop()
+
+
 @pytest.fixture
-def launch(workdir: Path) -> Launch:
+def launch(workdir: Path, warm: Warm) -> Launch:
     """Run the command line on this machine, in the nasty directory."""
 
     def run(*arguments: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
+        if suits(extra):
+            return warm.run(arguments, workdir, environment(**extra), timeout)
         return subprocess.run(
             launcher_command(*arguments), cwd=workdir, env=environment(**extra), timeout=timeout,
             capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
