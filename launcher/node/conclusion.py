@@ -58,13 +58,14 @@ def secure(plan: Plan, run: RunDir, attempt: Attempt, stop: Stop, job: Job) -> N
     The ranks may not be done with their iteration when SIGKILL comes, to the batch script, too; then nobody is left who
     could arrange it.
     """
-    if not stop.ending or stop.cause not in ("preempted", "time_limit"):
+    if not stop.ending or stop.cause not in ("preempted", "time_limit", "node_lost"):
         return
     iteration, resumed_at = progress_of(run, attempt)
     result = Result(STOPPED, stop.cause, iteration=iteration, resumed_at=resumed_at)
+    insist(lambda: _remember(plan, run, stop.down, result))
     then = retry.decide(plan.retry, [*history(run, attempt), result], Chances(slurm=True, requeued=job.requeued()))
-    if then.what == retry.REQUEUE:
-        tell_slurm(plan, run, job, then)
+    if then.what == retry.LEFT_TO_SLURM or (then.what == retry.REQUEUE and stop.cause != "node_lost"):
+        tell_slurm(plan, run, job, then)  # a node is Slurm's to miss, see Job.start_again
 
 
 def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:
@@ -106,6 +107,7 @@ def _write(attempt: Attempt, result: Result, then: Next) -> Result:
 
 
 def _remember(plan: Plan, run: RunDir, bad: Sequence[str], result: Result) -> None:
+    """A node that was remembered before, in this attempt, is so for a little longer."""
     if bad and plan.retry.avoid_node_s is not None:
         nodes.remember(run.runs_dir, bad, result.cause, run.run_id, plan.retry.avoid_node_s)
 
