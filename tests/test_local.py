@@ -171,6 +171,23 @@ def test_the_planned_world_is_what_a_rank_must_see(workdir: Path) -> None:
     assert "world of 1 ranks, and the plan has 4" in done.stderr
 
 
+def test_a_process_group_of_fewer_ranks_than_torchrun_has_started_is_refused(workdir: Path) -> None:
+    program = """\
+import torch.distributed as dist
+from launcher.train import Rank
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+with Rank("cpu"): pass
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(RANK="0", WORLD_SIZE="2"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "the process group has 1 ranks, and torchrun has started 2" in done.stderr
+
+
 DRIFT = """\
 import torch
 from launcher.train import Rank

@@ -50,5 +50,7 @@ def test_a_healthy_node_is_looked_at_sampled_and_left_in_peace(launch: Launch, w
 def test_what_is_turned_off_looks_at_nothing(driver: FakeDriver, launch: Launch, workdir: Path) -> None:
     driver.says({"gpus": 2, "1.ecc_uncorrected": 7})
     script(workdir, "")
-    assert launch(*SCRIPT, *ON_GPUS, "watch.preflight=off").returncode == 0
-    assert "preflight" not in (only_run(workdir) / "attempts/000/events.jsonl").read_text()
+    assert launch(*SCRIPT, *ON_GPUS, "watch.preflight=off", "watch.sample_seconds=0").returncode == 0
+    attempt = only_run(workdir) / "attempts/000"
+    assert "preflight" not in (attempt / "events.jsonl").read_text()
+    assert not list(attempt.glob("samples-*"))

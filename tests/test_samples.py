@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from launcher.node import host, processes
 from launcher.node.host import CpuTimes
-from launcher.node.samples import Samples, sampling
+from launcher.node.samples import Sample, Samples, Watched, sampling
 from launcher.records.files import read_json_lines
 from tests.conftest import environment
 from tests.fake_nvml import FakeDriver
@@ -45,6 +46,27 @@ def test_one_busy_gpu_of_four_shows(driver: FakeDriver, tmp_path: Path) -> None:
     *_, last = read_json_lines(file)
     assert last == samples.latest
     wait_until(lambda: not asking(os.getpid()), 10)
+
+
+def test_a_sample_tells_the_ranks_of_the_run_on_each_of_its_gpus(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child is known by what it inherits; processes of other runs are nobody's."""
+    mine = {"RANK": "3", "LAUNCHER_RUN_DIR": str(tmp_path)}
+    environments = {100: mine, 101: {**mine, "RANK": "5"}, 102: {"RANK": "0", "LAUNCHER_RUN_DIR": "/other"}}
+    monkeypatch.setattr(processes, "environment", lambda pid: environments.get(pid, {}))
+    monkeypatch.setattr(processes, "connected", lambda pid: pid == 100)
+    driver.says({"gpus": 4, "2.processes": 101, "2.more_processes": 100, "3.processes": 102})
+    told: list[Sample] = []
+    watched = Watched(lambda: {5: 101, 3: 100}, visible="2,3", tell=told.append)
+    with sampling(tmp_path / "samples.jsonl", tmp_path, gpus=True, period_s=PERIOD_S, watched=watched) as samples:
+        seen = wait_until(lambda: gpus(samples), 10)
+        wait_until(lambda: told and told[-1].get("gpus"), 10)
+    assert [(gpu["index"], gpu["ranks"]) for gpu in seen] == [(2, [3, 5]), (3, [])]
+    assert samples.latest["ranks"] == [
+        {"rank": 3, "pid": 100, "connected": True},
+        {"rank": 5, "pid": 101, "connected": False},
+    ]
 
 
 def test_the_host_is_sampled_without_any_gpu_and_without_a_process(tmp_path: Path) -> None:
@@ -117,6 +139,25 @@ def test_a_directory_that_goes_away_ends_no_samples(tmp_path: Path) -> None:
         wait_until(lambda: samples.latest["disk_free_mb"] is None, 10)
 
 
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("", False),
+        ("listening = socket.create_server(('127.0.0.1', 0))", False),
+        ("there = socket.create_connection(('127.0.0.1', PORT))", True),
+        ("there = socket.create_connection(('127.0.0.1', PORT)); os.fork() or time.sleep(600); there.close()", True),
+    ],
+)
+def test_a_process_that_holds_a_connection_or_has_a_child_that_does_is_connected(program: str, expected: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        text = program.replace("PORT", str(server.getsockname()[1]))
+        command = [sys.executable, "-c", f"import os, socket, time\n{text}\nprint(flush=True)\ntime.sleep(600)"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            assert processes.connected(process.pid) == expected
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_the_use_of_processors_is_that_of_the_time_in_between() -> None:
     assert CpuTimes(150, 400).used_since(CpuTimes(100, 200)) == 0.25
     assert CpuTimes(100, 200).used_since(CpuTimes(100, 200)) is None
@@ -125,14 +166,24 @@ def test_the_use_of_processors_is_that_of_the_time_in_between() -> None:
 @pytest.mark.parametrize(
     ("line", "kind", "files"),
     [
-        ("0::/slurm/job_1/step_0", "", {"memory.max": "1073741824", "memory.current": "536870912"}),
+        (
+            "0::/slurm/job_1/step_0", "",
+            {
+                "memory.max": "1073741824", "memory.current": "805306368",
+                "memory.stat": "anon 5\nactive_file 167772160\ninactive_file 100663296\nshmem 7\n",
+            },
+        ),
         (
             "7:memory:/slurm/job_1/step_0", "memory",
-            {"memory.limit_in_bytes": "1073741824", "memory.usage_in_bytes": "536870912"},
+            {
+                "memory.limit_in_bytes": "1073741824", "memory.usage_in_bytes": "805306368",
+                "memory.stat": "inactive_file 0\ntotal_active_file 167772160\ntotal_inactive_file 100663296\n",
+            },
         ),
+        ("0::/slurm/job_1/step_0", "", {"memory.max": "1073741824", "memory.current": "536870912"}),
     ],
 )  # fmt: skip
-def test_a_jobs_memory_is_its_control_groups(
+def test_a_jobs_memory_is_its_control_groups_without_copies_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, kind: str, files: dict[str, str]
 ) -> None:
     """The limit stands at the job, two levels above none and one above the step, which has none of its own."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
+from launcher.cli import load
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.cli.table import table
@@ -42,10 +43,28 @@ def status(argv: Sequence[str]) -> int:
         print(json.dumps([asdict(row.status) | {"overrides": row.overrides} for row in rows], indent=2))
     elif rows:
         print(table(_HEADINGS, [_cells(row) for row in rows]))
+        if options.runs:
+            _show_nodes([row.status for row in rows])
+        _show_warnings([row.status for row in rows], options.runs)
         _show_bad_nodes(runs_dir)
     else:
         print(f"no runs in '{runs_dir}'")
     return 0
+
+
+def _show_nodes(statuses: Sequence[Status]) -> None:
+    """Of runs that were asked for by name: how busy each of their nodes is."""
+    for one in statuses:
+        if one.samples:
+            print(f"\n{table(load.HEADINGS, [load.cells(sample) for sample in one.samples])}")
+
+
+def _show_warnings(statuses: Sequence[Status], all_of_them: Sequence[str]) -> None:
+    """Of runs that still go on, and of those that were asked for."""
+    for one in statuses:
+        for warning in one.warnings if one.active or all_of_them else ():
+            what = f"{warning['severity']} on {warning['host']}: {warning['message']} [{warning['check']}]"
+            print(f"{one.run_id}: {what}")
 
 
 def _show_bad_nodes(runs_dir: Path) -> None:
@@ -119,7 +138,10 @@ def _cause(one: Status) -> str:
     return text if len(text) <= _LONGEST_CAUSE else f"{text[: _LONGEST_CAUSE - 1]}…"
 
 
-_HEADINGS = ("RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "METRIC", "FRAMES/S", "JOB", "NODES", "TRY")
+_HEADINGS = (
+    "RUN", "OVERRIDES", "STATE", "CAUSE", "ITERATION", "RETURN", "METRIC", "FRAMES/S", *load.SHORT,
+    "JOB", "NODES", "TRY",
+)  # fmt: skip
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -134,6 +156,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "" if one.return_mean is None else f"{one.return_mean:.1f}",
         row.metric,
         "" if one.fps is None else f"{one.fps:,.0f}",
+        *load.short_cells(one.samples),
         one.where,
         one.nodes,
         str(one.attempts or ""),

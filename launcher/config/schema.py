@@ -294,6 +294,7 @@ class Watch:
     stop_grace: int = 30  # seconds between asking the ranks to stop and killing them
     preflight: Preflight = Preflight.basic
     preflight_seconds: int = 10  # for all checks of a node together
+    sample_seconds: float = 5.0  # between two samples of a node; 0: none, and nothing odd is looked for in them
 
 
 @dataclass

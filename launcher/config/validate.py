@@ -47,6 +47,7 @@ _NOT_NEGATIVE = (
     ("seed", lambda c: c.seed),
     ("cluster.gpus_per_node", lambda c: c.cluster.gpus_per_node),
     ("watch.stop_grace", lambda c: c.watch.stop_grace),
+    ("watch.sample_seconds", lambda c: c.watch.sample_seconds),
     ("cluster.spare_nodes", lambda c: c.cluster.spare_nodes),
 )
 
@@ -82,7 +83,7 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def _below(
-    numbers: tuple[tuple[str, Callable[[Config], int | None]], ...], config: Config, least: int
+    numbers: tuple[tuple[str, Callable[[Config], float | None]], ...], config: Config, least: int
 ) -> Iterator[str]:
     for key, read in numbers:
         value = read(config)

@@ -21,11 +21,12 @@ from launcher.node.roster import Roster
 from launcher.node.silent import settle_earlier
 from launcher.node.tracking import tracking
 from launcher.node.verdict import Findings, judge
+from launcher.node.watching import Watch
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from launcher.records.checkpoints import Checkpoint
 from launcher.records.files import read_json
-from launcher.records.preflight import ERROR, NodeReport, compare
+from launcher.records.preflight import ERROR, Finding, NodeReport, compare
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -133,6 +134,7 @@ class Leader(Member):
                 say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
             self._started_before = True
             self._roster.broadcast("start", asdict(start))
+            self._watch = Watch(self.plan, dict(zip(self._nodes, self._hosts())))
             self.start_ranks(start)
             with tracking(self.plan, self.run, self._attempt, self.place.host):
                 await self._until_all_ended()
@@ -189,6 +191,8 @@ class Leader(Member):
     def _react(self, event: Event) -> None:
         if event.kind == "preflight":
             self._look_at(NodeReport.from_message(event.body))
+        elif event.kind == "sample":
+            self._warn(self._watch.take(event.node, event.body))
         elif event.kind == "report":
             self._take(Report.from_message(event.body))
         elif event.kind == "gone":
@@ -223,6 +227,13 @@ class Leader(Member):
             self._findings.unfit += errors
             self._roster.reject(finding.host for finding in errors)
             self._stop_all("preflight", 0.0)
+
+    def _warn(self, findings: list[Finding]) -> None:
+        """Say what is silently wrong; the ranks go on."""
+        self._findings.warnings += findings
+        for one in findings:
+            self._journal.note("warning", **vars(one))
+            say(self.place, f"{one.severity} on {one.host}: {one.message} [{one.check}]")
 
     def _take(self, report: Report) -> None:
         self._journal.note("ended", **report.to_message())

@@ -16,7 +16,8 @@ from launcher.node.place import Place
 from launcher.node.preflight.run import preflight
 from launcher.node.preflight.wanted import wanted
 from launcher.node.ranks import Ranks, Start
-from launcher.node.samples import sampling
+from launcher.node.samples import Sample, Watched, sampling
+from launcher.node.watching import seen_of
 from launcher.plan.plan import Plan
 from launcher.records.rundir import Attempt, RunDir
 
@@ -34,7 +35,7 @@ class Event:
     """Something that node 0, or another node, has to react to."""
 
     kind: str
-    """``joined``, ``start``, ``preflight``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
+    """``joined``, ``start``, ``preflight``, ``sample``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
     node: int = 0
     body: dict[str, Any] = field(default_factory=dict)
 
@@ -77,10 +78,26 @@ class Member:
         self.inbox.put_nowait(Event("preflight", self.place.node, report.to_message()))
 
     async def _run_ranks(self, ranks: Ranks, attempt: Attempt) -> None:
-        gpus = self.plan.resources.gpus_per_node > 0 and self.plan.training["device"] != "cpu"
-        with sampling(attempt.samples(self.place.node), self.run.path, gpus=gpus):
+        with self._watching(ranks, attempt):
             report = await ranks.run()
         self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
+
+    def _watching(self, ranks: Ranks, attempt: Attempt) -> contextlib.AbstractContextManager[object]:
+        """Samples of this node while its ranks run, for the records and for node 0."""
+        period_s = self.plan.budgets.sample_s
+        if not period_s:
+            return contextlib.nullcontext()
+        loop = asyncio.get_running_loop()
+
+        def tell(sample: Sample) -> None:
+            told = {**sample, "training": seen_of(self.run, attempt)} if self.place.leader else sample
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(self.inbox.put_nowait, Event("sample", self.place.node, told))
+
+        gpus = self.plan.resources.gpus_per_node > 0 and self.plan.training["device"] != "cpu"
+        visible = wanted(self.plan, self.place).environment.get("CUDA_VISIBLE_DEVICES")
+        file, watched = attempt.samples(self.place.node), Watched(ranks.pids, visible, tell)
+        return sampling(file, self.run.path, gpus=gpus, period_s=period_s, watched=watched)
 
     def stop_ranks(self, grace_s: float) -> None:
         if self.ranks is not None:

@@ -131,6 +131,7 @@ def _activity(nvml: Any, handle: Any) -> Gpu:
         "throttle": _throttle(nvml, handle),
         "ecc_uncorrected": _uncorrected(nvml, handle),
         "pids": [process.pid for process in _running(nvml, handle)],
+        "mig": _slices(nvml, handle),
     }
 
 

@@ -41,6 +41,37 @@ def environment(pid: int) -> dict[str, str]:
     return dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
 
 
+def connected(pid: int) -> bool:
+    """Whether a process, or one below it, has a TCP connection to anybody; False too where that cannot be seen."""
+    try:
+        sockets = {inode for one in _family(pid) for inode in _sockets(one)}
+        return bool(sockets) and not sockets.isdisjoint(_established(pid))  # the tables of a busy node are long
+    except OSError:  # it has just ended
+        return False
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for child in children(pid):
+        yield from _family(child)
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """The inodes of a process's sockets."""
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            kind, _, inode = os.readlink(descriptor).partition(":[")
+            if kind == "socket":
+                yield inode.rstrip("]")
+
+
+def _established(pid: int) -> Iterator[str]:
+    """The inodes of the established connections in a process's network; see proc_net_tcp of the kernel."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}") as rows:
+            yield from (row[9] for row in map(str.split, rows) if row[3] == "01")
+
+
 async def ended(pid: int) -> float:
     """Wait for the end of a process, of any parent; returns the time of its end (seconds since the epoch)."""
     import asyncio  # not for the small programs that only want to end with their parent

@@ -88,6 +88,11 @@ class Ranks:
         self._ended: dict[int, float] = {}  # by local rank
         self._torchrun: subprocess.Popen[bytes] | None = None
 
+    def pids(self) -> dict[int, int]:
+        """The processes of the ranks that are alive, by global rank. May be called from another thread."""
+        first = self._start.nodes.index(self._node) * self._plan.resources.nproc_per_node
+        return {first + local: pid for local, pid in list(self._pids.items()) if local not in self._ended}
+
     async def run(self) -> Report:
         """Start the ranks, and wait until they have ended; a stop makes that happen."""
         name = f"{self._attempt.path.name}-{self._node}"  # of one attempt on one node, should the nodes share the place

@@ -6,11 +6,13 @@ import contextlib
 import subprocess
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.node import host, nvml
+from launcher.node import host, nvml, processes
+from launcher.node.preflight.gpus import chosen
 from launcher.records.files import append_json_line, parse_json_line
 
 PERIOD_S = 5.0
@@ -21,14 +23,29 @@ _LEAST_PERIOD_S = 0.1
 Sample = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Watched:
+    """Whose node it is, and who wants to know."""
+
+    ranks: Callable[[], Mapping[int, int]] = dict
+    """The processes of this node's ranks that are alive, by global rank."""
+    visible: str | None = None
+    """CUDA_VISIBLE_DEVICES of the ranks: other GPUs are none of this run's."""
+    tell: Callable[[Sample], None] = lambda sample: None
+    """Called with each sample, from another thread."""
+
+
 @contextlib.contextmanager
-def sampling(file: Path, run_dir: Path, *, gpus: bool, period_s: float = PERIOD_S) -> Generator[Samples]:
+def sampling(
+    file: Path, run_dir: Path, *, gpus: bool, period_s: float = PERIOD_S, watched: Watched | None = None
+) -> Generator[Samples]:
     """Append samples to a file while the block runs; `gpus`: the ranks may compute on some.
 
     Two threads and, with GPUs, a small process do the work, so that no driver and no file system that hangs holds up
     the caller.
     """
-    samples = Samples(file, run_dir, max(period_s, _LEAST_PERIOD_S), _GpuFeed(period_s) if gpus else None)
+    period_s = max(period_s, _LEAST_PERIOD_S)
+    samples = Samples(file, run_dir, period_s, _GpuFeed(period_s) if gpus else None, watched or Watched())
     samples.start()
     try:
         yield samples
@@ -39,8 +56,10 @@ def sampling(file: Path, run_dir: Path, *, gpus: bool, period_s: float = PERIOD_
 class Samples:
     """The samples of one node."""
 
-    def __init__(self, file: Path, run_dir: Path, period_s: float, gpus: _GpuFeed | None) -> None:
+    def __init__(self, file: Path, run_dir: Path, period_s: float, gpus: _GpuFeed | None, watched: Watched) -> None:
         self._file, self._run_dir, self._period_s, self._gpus = file, run_dir, period_s, gpus
+        self._watched = watched
+        self._connected: set[int] = set()  # processes that have been seen to be
         self._over = threading.Event()
         self.latest: Sample = {}
         """The newest one: the same as the file's last line."""
@@ -65,6 +84,8 @@ class Samples:
             before = now
             with contextlib.suppress(OSError):  # a full disk: the ranks will say so
                 append_json_line(self._file, self.latest)
+            if not self._over.is_set():
+                self._watched.tell(self.latest)
 
     def _sample(self, cpu: float | None) -> Sample:
         memory = host.memory()
@@ -74,8 +95,26 @@ class Samples:
             "memory_used_mb": memory.used,
             "memory_limit_mb": memory.limit,
             "disk_free_mb": self._disk_free(),
+            "ranks": self._ranks(),
         }
-        return sample if self._gpus is None else {**sample, **self._gpus.latest()}
+        return sample if self._gpus is None else {**sample, **self._of_run(self._gpus.latest())}
+
+    def _ranks(self) -> list[Sample]:
+        """The ranks here; whether each is connected to anything is looked up until it is."""
+        pids = dict(self._watched.ranks())
+        self._connected |= {pid for pid in pids.values() if pid not in self._connected and processes.connected(pid)}
+        return [{"rank": rank, "pid": pid, "connected": pid in self._connected} for rank, pid in sorted(pids.items())]
+
+    def _of_run(self, said: Sample) -> Sample:
+        """The GPUs that the ranks may use, with the ranks that compute on each."""
+        gpus = chosen(said["gpus"], self._watched.visible) if said["gpus"] is not None else None
+        return {**said, "gpus": gpus and [{**gpu, "ranks": self._ranks_of(gpu.get("pids", []))} for gpu in gpus]}
+
+    def _ranks_of(self, pids: Iterable[int]) -> list[int]:
+        """The ranks that processes belong to, by what they were started with; a rank's own children inherit it."""
+        environments = map(processes.environment, pids)
+        own = [one for one in environments if one.get("LAUNCHER_RUN_DIR") == str(self._run_dir)]
+        return sorted({int(one["RANK"]) for one in own if one.get("RANK", "").isdigit()})
 
     def _disk_free(self) -> int | None:
         try:

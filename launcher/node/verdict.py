@@ -31,6 +31,8 @@ class Findings:
 
     unfit: list[Finding] = field(default_factory=list)
     """Errors that the preflight found, which ended the attempt."""
+    warnings: list[Finding] = field(default_factory=list)
+    """What was silently wrong while the ranks ran."""
 
     def hosts_to_avoid(self, cause: str) -> list[str]:
         """The hosts whose fault it was."""
@@ -69,6 +71,7 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         "metrics": training.get("metrics", {}),
         "attempts": attempts,
         "seconds": round(seconds, 1),
+        "warnings": [vars(one) for one in findings.warnings],
     }
     ended_by_itself = not findings.failed and training.get("reason") in BY_ITSELF
     if (

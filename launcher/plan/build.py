@@ -73,7 +73,7 @@ def build(config: Config, here: Here) -> Plan:
         python=python,
         entry=tuple(_entry(config, python, here, run_dir)),
         resources=resources,
-        budgets=Budgets(config.watch.rendezvous, config.watch.stop_grace, _preflight_s(config.watch)),
+        budgets=_budgets(config.watch),
         retry=_retry(config.retry),
         environment=layers(config, run_dir, here.workdir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
@@ -92,8 +92,9 @@ def build(config: Config, here: Here) -> Plan:
     )
 
 
-def _preflight_s(watch: config_schema.Watch) -> float:
-    return 0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds)
+def _budgets(watch: config_schema.Watch) -> Budgets:
+    preflight_s = 0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds)
+    return Budgets(watch.rendezvous, watch.stop_grace, preflight_s, watch.sample_seconds)
 
 
 def _retry(settings: config_schema.Retry) -> Retry:

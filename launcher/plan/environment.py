@@ -17,6 +17,7 @@ def layers(config: Config, run_dir: Path, submit_dir: Path, resources: Resources
     """
     return (
         *_launcher(run_dir, submit_dir, resources),
+        *_watch(config),
         *_mapping(config.library.env, f"library {config.library.name}"),
         *_prepare(config),
         *_accelerate(config),
@@ -32,6 +33,11 @@ def _launcher(run_dir: Path, submit_dir: Path, resources: Resources) -> Iterator
     yield Setting("LAUNCHER_PROGRESS", str(run_dir / "metrics.jsonl"), "launcher", "one JSON object per iteration")
     yield Setting("LAUNCHER_SUBMIT_DIR", str(submit_dir), "launcher", "where the run was submitted")
     yield Setting("LAUNCHER_WORLD_SIZE", str(resources.world_size), "launcher", "the planned number of ranks")
+
+
+def _watch(config: Config) -> Iterator[Setting]:
+    if seconds := config.watch.sample_seconds:
+        yield Setting("LAUNCHER_WATCH_SECONDS", f"{seconds:g}", "launcher", "how often the ranks are looked at")
 
 
 def _mapping(values: Mapping[str, str], origin: str) -> Iterator[Setting]:

@@ -90,6 +90,8 @@ class Budgets:
     stop_grace_s: float
     preflight_s: float = 10.0
     """For all checks of a node together; 0 for none of them."""
+    sample_s: float = 5.0
+    """Between two samples of a node; 0 for none."""
 
 
 @dataclass(frozen=True)

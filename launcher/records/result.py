@@ -43,6 +43,8 @@ class Result:
     """From the start of the attempt to its end."""
     resumed_at: int = 0
     """Iterations that were done when the attempt started."""
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    """What was silently wrong in the attempt (docs/diagnosis.md): ``check``, ``severity``, ``message``, ``host``."""
     then: str = ""
     """Of an attempt: what came after it, and why no other attempt where there could have been one."""
 

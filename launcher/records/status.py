@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from launcher.records.files import last_json_line, read_json, tail
 from launcher.records.result import COMPLETED, FAILED, STOPPED, read_result
 from launcher.records.rundir import RunDir
+from launcher.records.samples import newest_samples, warnings_of
 from launcher.records.submission import submitted
 from launcher.slurm.queue import Job
 
@@ -39,6 +41,10 @@ class Status:
     attempts: int
     metrics: dict[str, Any] = field(default_factory=dict)
     """All that the newest line of metrics.jsonl says."""
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    """While it runs: the newest sample of each node, with ``host``, ``age_s`` and ``stale``."""
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    """What was found to be silently wrong in the newest attempt (docs/diagnosis.md)."""
 
     @property
     def active(self) -> bool:
@@ -52,6 +58,8 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
     result = read_result(run.result)
     metrics = last_json_line(run.metrics) or {}
     job = (jobs or {}).get(str(submission.get("job_id")))
+    attempts = run.attempts()
+    newest = attempts[-1] if attempts and state == RUNNING else None
     return Status(
         run_id=run.run_id,
         run_dir=str(run.path),
@@ -64,8 +72,10 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         max_iterations=plan.get("training", {}).get("max_iterations") if metrics else None,
         return_mean=metrics.get("return_mean"),
         fps=metrics.get("fps"),
-        attempts=len(run.attempts()),
+        attempts=len(attempts),
         metrics=metrics,
+        samples=newest_samples(newest, plan.get("budgets", {}).get("sample_s", 0.0), time.time()) if newest else [],
+        warnings=warnings_of(newest) if newest else result.warnings if result else [],
     )
 
 

@@ -12,6 +12,7 @@ import torch
 
 from launcher.train import vectorization
 from launcher.train.episodes import Episodes
+from launcher.train.peers import EarlyData
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Environments:
         self.num_actions = _action_size(self._space)
         self.num_choices = int(self._space.n) if isinstance(self._space, gymnasium.spaces.Discrete) else None
         self.episodes = Episodes(num_envs)
+        self.early = EarlyData()
+        """By which ranks with the same data are found."""
         spec = getattr(self._envs, "spec", None)
         self.max_episode_length: int | None = getattr(spec, "max_episode_steps", None)
         self.observations = self._tensor(self._envs.reset(seed=seed)[0])
@@ -65,10 +68,12 @@ class Environments:
         observations, rewards, ended, timed_out, infos = self._envs.step(self._translate(actions))
         self.observations = self._tensor(observations)
         self.episodes.add(rewards, ended | timed_out)
+        scaled = self._tensor(rewards) * self._scale
+        self.early.add(self.observations, scaled)
         return Step(
             self.observations,
             self._tensor(_reached(observations, infos)),
-            self._tensor(rewards) * self._scale,
+            scaled,
             torch.as_tensor(ended | timed_out, device=self.device),
             torch.as_tensor(timed_out & ~ended, device=self.device),
         )

@@ -91,6 +91,7 @@ class Observer:
         def begin() -> None:
             self.rank.saver.begin(done, lambda: self._files(save), metrics)
 
+        self.rank.worked(metrics.get("collect_time", 0.0))
         self._course.after_iteration(done, metrics, tensors, begin)
 
     def _files(self, save: Callable[[], Path]) -> Files:

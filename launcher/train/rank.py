@@ -22,6 +22,7 @@ from launcher.train import fence
 from launcher.train.checkpoints import Checkpoints
 from launcher.train.digest import digest
 from launcher.train.ending import end_gently
+from launcher.train.peers import Peers
 from launcher.train.saving import Keep, Saver
 
 _LINE_EVERY_S = 5.0
@@ -58,6 +59,8 @@ class Rank:
         self.iteration = 0
         """Iterations that are done; a resumed training sets it to where it goes on."""
         self.in_sync: bool | None = None
+        self.peers = Peers(self.rank, self.world_size, self.device)
+        self._compared: dict[str, Any] | None = None
         progress = _path("LAUNCHER_PROGRESS")
         self._metrics = MetricsLog(progress, fence.check, _warn) if progress else None
         self._stop_file = _path("LAUNCHER_STOP_FILE")
@@ -79,6 +82,9 @@ class Rank:
             torch.cuda.set_device(self.device)
         if self.world_size > 1 and not dist.is_initialized():
             dist.init_process_group(self.backend)
+        if dist.is_initialized() and dist.get_world_size() != self.world_size:
+            joined = dist.get_world_size()
+            raise RuntimeError(f"the process group has {joined} ranks, and torchrun has started {self.world_size}")
         end_gently()
         print(f"rank {self.rank} of {self.world_size}: seed {self.seed}, {self.device}, {self.backend}", flush=True)
         return self
@@ -102,9 +108,22 @@ class Rank:
         """Of each value the largest of all ranks. Collective."""
         if self.world_size == 1:
             return list(values)
-        tensor = torch.tensor(values, dtype=torch.float32, device=self.device)
+        due = float(self.peers.due(self.iteration))
+        tensor = torch.tensor([*values, due], dtype=torch.float32, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
-        return tensor.tolist()
+        *found, due = tensor.tolist()
+        if due:
+            self._compared = self.peers.compare(self.iteration)
+            self._report("")
+        return found
+
+    def worked(self, seconds: float) -> None:
+        """Say how long this rank worked by itself in this iteration, outside of collectives.
+
+        By that, rank by rank, the agents find one that holds up the others. What a rank trains on it says with
+        ``rank.peers.data.add(batch)``: by the first of it they find ranks that train on the same.
+        """
+        self.peers.worked(seconds)
 
     def barrier(self) -> None:
         """Wait until all ranks have come here."""
@@ -163,6 +182,7 @@ class Rank:
             "world_size": self.world_size,
             "ranks_in_sync": self.in_sync,
             "reason": reason,
+            "ranks": self._compared,
             "metrics": {key: value for key, value in self._last.items() if key not in ("iteration", "time")},
         }
         return self._threads.submit(self._write_report, record)

@@ -32,6 +32,7 @@ class Training:
         self.task = plan["task"]
         randomness.seed_all(rank.seed)
         self.environments = Environments(self.task, plan["num_envs"], rank.seed, rank.device)
+        rank.peers.data = self.environments.early
         print(f"first observation {self.environments.observations[0].tolist()}", flush=True)
         self.env_steps = 0
         """Steps of all environments of all ranks, over all attempts."""
@@ -65,6 +66,7 @@ class Training:
             collect_time: seconds that this rank spent on them.
             learn_time: seconds that this rank spent on the update.
         """
+        self.rank.worked(collect_time)  # normalisers, which are pooled, are updated while the ranks learn
         frames = steps * self.environments.num_envs * self.rank.world_size
         self.env_steps += frames
         return {

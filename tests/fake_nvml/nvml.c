@@ -8,7 +8,8 @@
  *   gpus 4                         how many there are
  *   cuda 12080                     the CUDA that the driver knows
  *   2.used 17179869184             of GPU 2, and likewise the fields below; without a line it is healthy and idle
- *   2.processes 4711               the one process that computes there
+ *   2.processes 4711               a process that computes there
+ *   2.more_processes 4712          and another one
  *   2.lost 1                       every call about GPU 2 fails with "GPU is lost"
  *   1.0.peer 0                     GPU 1 does not read GPU 0's memory
  *   slow.NAME 60000                the function NAME takes so many milliseconds, as when a driver hangs
@@ -193,15 +194,15 @@ typedef struct {
 
 Result nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *room, Process *processes)
 {
-    u64 pid = of(device, "processes", 0);
+    u64 pids[] = {of(device, "processes", 0), of(device, "more_processes", 0)};
     unsigned had = *room;
 
     DEVICE_CALL;
-    *room = pid ? 1 : 0;
+    *room = !!pids[0] + !!pids[1];
     if (*room > had)
         return TOO_SMALL;
-    if (pid)
-        *processes = (Process){.pid = pid, .memory = 1ULL << 30};
+    for (unsigned i = 0; i < *room; i++)
+        processes[i] = (Process){.pid = pids[i], .memory = 1ULL << 30};
     return SUCCESS;
 }
 
