@@ -73,7 +73,9 @@ def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:
     start = read_json(attempt.rendezvous) or {}
     resumed_at = int(start.get("resumed_at", 0))
     said, newest = read_json(attempt.training) or {}, last_json_line(run.metrics) or {}
-    told = [said.get("iteration"), newest.get("iteration") if newest.get("time", 0) >= start.get("time", 0) else None]
+    written = newest.get("time", 0)  # a script may write anything
+    of_attempt = isinstance(written, (int, float)) and written >= start.get("time", 0)
+    told = [said.get("iteration"), newest.get("iteration") if of_attempt else None]
     return max((number for number in told if isinstance(number, int)), default=resumed_at or None), resumed_at
 
 

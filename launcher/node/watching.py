@@ -27,10 +27,7 @@ _POINTS = 40
 
 def seen_of(run: RunDir, attempt: Attempt) -> dict[str, Any]:
     """What the training tells of itself. Reads files: not for the thread that must not wait for a file system."""
-    try:
-        iteration, resumed_at = progress_of(run, attempt)
-    except (TypeError, ValueError):  # a script may write anything
-        iteration, resumed_at = None, 0
+    iteration, resumed_at = progress_of(run, attempt)
     told = iteration is not None and iteration > resumed_at
     return {"told": told, "ranks": (read_json(attempt.training) or {}).get("ranks")}
 
