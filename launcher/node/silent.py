@@ -70,23 +70,25 @@ def _down(hosts: Sequence[str]) -> list[str]:
 
 
 def settle_earlier(plan: Plan, run: RunDir, attempt: Attempt, place: Place) -> bool:
-    """Judge the attempt before this one, if it left no verdict. Returns True where the run is not to go on after it.
+    """Judge the attempts before this one that left no verdict. Returns True where the run is not to go on after them.
 
     When Slurm has not requeued the job, a person has started the run again, and what happened before does not count.
     """
-    silent = [one for one in run.attempts() if one.number == attempt.number - 1 and not one.verdict.exists()]
-    if not silent:
-        return False
-    result = judge_silent(plan, run, silent[0], "nothing is left that says why")
+    silent = [one for one in run.attempts() if one.number < attempt.number and not one.verdict.exists()]
+    then = [_settle(plan, run, one, requeued=place.restarts > 0) for one in silent]
+    return bool(then) and place.restarts > 0 and then[-1].what == retry.END
+
+
+def _settle(plan: Plan, run: RunDir, attempt: Attempt, requeued: bool) -> Next:
+    result = judge_silent(plan, run, attempt, "nothing is left that says why")
     then = retry.Next(retry.END, "started anew")
-    if place.restarts:
-        then = retry.decide(plan.retry, [*history(run, silent[0]), result], Chances(slurm=True, requeued=True))
+    if requeued:
+        then = retry.decide(plan.retry, [*history(run, attempt), result], Chances(slurm=True, requeued=True))
     result = replace(result, then=then.words())
-    insist(lambda: result.write(silent[0].verdict))
-    over = place.restarts > 0 and then.what == retry.END
-    if over:
+    insist(lambda: result.write(attempt.verdict))
+    if requeued and then.what == retry.END:
         insist(lambda: result.write(run.result))
-    return over
+    return then
 
 
 def conclude_start(plan: Plan, run: RunDir, place: Place, code: int) -> bool:
@@ -103,7 +105,10 @@ def conclude_start(plan: Plan, run: RunDir, place: Place, code: int) -> bool:
         return tell_slurm(plan, run, job, Next(retry.REQUEUE)).what == retry.REQUEUE
     stop = job.why_stopped(place.hosts)
     if attempt is None:
-        attempt, result = run.claim_attempt(), _never_began(plan, run, place, code, stop)
+        attempt = run.claim_attempt()
+        if settle_earlier(plan, run, attempt, place):
+            return False
+        result = _never_began(plan, run, place, code, stop)
     else:
         result = judge_silent(plan, run, attempt, f"the agent of node 0 ended with code {code}", stop)
     _, then = conclude(plan, run, attempt, result, job, can_stay=False)
