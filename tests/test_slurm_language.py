@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from launcher.errors import LauncherError
 from launcher.slurm.allocation import allocation, outside_of_jobs
 from launcher.slurm.directives import as_arguments, as_header
+from launcher.slurm.fate import out_of_memory
 from launcher.slurm.hostlist import HostListError, expand
 from launcher.slurm.queue import parse_sacct, parse_squeue
 
@@ -108,3 +109,18 @@ def test_a_new_job_inherits_nothing_of_the_job_it_is_submitted_from_but_finds_it
     kept = {"SLURM_CONF": "/etc/s.conf", "HOME": "/h", "RANKING": "mine", "SBATCH_ACCOUNT": "lab"}
     assert outside_of_jobs(inside) == kept
     assert outside_of_jobs({"CUDA_VISIBLE_DEVICES": "1"}) == {"CUDA_VISIBLE_DEVICES": "1"}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=45066700.0. Some of your processes may have been",
+        "slurmstepd: error: Detected 2 oom_kill events in StepId=7.13. Some of the step tasks have been OOM Killed.",
+        "slurmstepd-node1: error: StepId=45060962.0 exceeded memory limit (349429760 > 209715200), being killed",
+        "srun: error: node1: task 0: Out Of Memory",
+    ],
+)
+def test_slurms_words_for_too_little_memory_are_known(said: str) -> None:
+    """22.05 says all but the second here, which is of later versions (nextflow-io/nextflow issue 5932)."""
+    assert out_of_memory(f"before\n{said}\nafter")
+    assert not out_of_memory("iteration 3: memory limit, oom, killed\nslurmstepd: error: *** STEP 7.0 CANCELLED AT …")

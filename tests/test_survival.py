@@ -94,6 +94,7 @@ def test_a_cancelled_run_is_saved_and_does_not_come_back(cluster: Sandbox, workd
     cluster.run(["scancel", run.job_id], check=True)
     result = run.end(30)
     assert (result["outcome"], result["cause"]) == ("stopped", "cancelled")
+    assert f"resume {run.run.name}" in result["hint"]
     assert (run.run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()
     wait_until(lambda: slurm_state(cluster, run.job_id) == "CANCELLED", 30)
     wait_until(lambda: not run.processes(), 10)
@@ -131,7 +132,7 @@ def test_the_time_limit_is_a_requeue_of_ours_and_loses_no_iteration(cluster: San
     run.assert_survived(last=700, seconds=280)
     assert set(run.causes()[:-1]) == {"time_limit"}
     assert set(run.lost()) == {0}
-    assert {verdict["then"] for verdict in run.verdicts()[:-1]} == {"requeued"}
+    assert {(verdict["then"], verdict["hint"]) for verdict in run.verdicts()[:-1]} == {("requeued", "")}
     run.report("time limit")
 
 

@@ -79,6 +79,7 @@ _VERBS = {
     "commands": "launcher.cli.start:commands",
     "status": "launcher.cli.status:status",
     "logs": "launcher.cli.logs:logs",
+    "why": "launcher.cli.why:why",
     "cancel": "launcher.cli.cancel:cancel",
     "resume": "launcher.cli.resume:resume",
     "rerun": "launcher.cli.rerun:rerun",

@@ -75,9 +75,14 @@ def _advice(match: Match) -> str:
         "sets": _sets(match.entry),
         "cost": match.entry.cost,
         "source": match.entry.source,
-        "type": f"cluster.{BY_KEY[match.name]}=VALUE" if match.name in BY_KEY else f"'nccl=[+{match.name}]'",
+        "type": how_to_apply(match.name),
     }
     return "\n".join([f"{match.name}: {match.entry.symptom}", *(f"  {key:<7} {text}" for key, text in lines.items())])
+
+
+def how_to_apply(name: str) -> str:
+    """What to type to put an entry into force."""
+    return f"cluster.{BY_KEY[name]}=VALUE" if name in BY_KEY else f"'nccl=[+{name}]'"
 
 
 def _sets(entry: Workaround, between: str = " ") -> str:

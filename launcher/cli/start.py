@@ -17,7 +17,7 @@ from launcher.config.validate import validate
 from launcher.errors import LauncherError, SchedulerError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
-from launcher.records.result import COMPLETED, STOPPED, read_result
+from launcher.records.result import COMPLETED, FAILED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.submit.batch_job import BatchJob, batch_job
 from launcher.submit.prepare import plan_here, require_packages, write_run
@@ -202,6 +202,8 @@ def conclude(run: RunDir) -> int:
         print(f"  not tried again: {why}", file=out)
     if result.hint:
         print(f"  {result.hint}", file=out)
+    if result.outcome == FAILED:
+        print(f"  the whole story: python -m launcher why {as_typed(run.path)}", file=out)
     return EXIT_CODES.get(result.outcome, 1)
 
 

@@ -103,7 +103,10 @@ def insist(write: Callable[[], object], seconds: float = _INSIST_S) -> None:
 
 
 def _write(attempt: Attempt, result: Result, then: Next) -> Result:
-    result = replace(result, then=then.words())
+    """A person has to go on only with what does not do so by itself."""
+    by_hand = then.what == retry.END and result.outcome == STOPPED and result.iteration
+    hint = f"go on with: python -m launcher resume {attempt.run.run_id}" if by_hand else result.hint
+    result = replace(result, then=then.words(), hint=hint)
     insist(lambda: result.write(attempt.verdict))
     return result
 

@@ -105,6 +105,26 @@ def _cache(group: Path) -> int:
     return sum(int(pairs.get(f"{prefix}{name}", 0)) for name in ("active_file", "inactive_file"))
 
 
+def oom_kills() -> int:
+    """How often the kernel has killed a process of this process's control group for want of memory, so far."""
+    with contextlib.suppress(OSError):
+        return sum(_oom_kills(line) for line in _OWN_GROUPS.read_text().splitlines())
+    return 0
+
+
+_OOM_KILLS = {"": "memory.events", "memory": "memory.oom_control"}
+"""Of control groups, version 2 and 1: files with a line ``oom_kill N``."""
+
+
+def _oom_kills(group: str) -> int:
+    _, kind, place = group.split(":", 2)
+    if kind in _OOM_KILLS:
+        with contextlib.suppress(OSError, ValueError):
+            lines = (_GROUPS / kind / place.lstrip("/") / _OOM_KILLS[kind]).read_text().splitlines()
+            return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    return 0
+
+
 def disk(path: Path) -> Disk:
     """The file system that a path is on.
 

@@ -7,19 +7,22 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.errors import LauncherError
+from launcher.node import host as machine
 from launcher.node import processes
 from launcher.node.environment import prepare
 from launcher.node.scratch import ScratchError, scratch_directory
-from launcher.node.traceback_text import last_error
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
+from launcher.records import known
 from launcher.records.files import read_json, tail
+from launcher.records.result import signal_of
 from launcher.records.rundir import Attempt
 from launcher.slurm.allocation import job_id
 
@@ -42,6 +45,15 @@ class Failure:
     """Seconds since the epoch, to the millisecond: tells the first failure from those it caused."""
     message: str
     log: str
+    known: str = ""
+    """The id of the reason that is recognised (:mod:`launcher.records.known`)."""
+    stopped: bool = False
+    """It ended after this node's ranks had been asked to."""
+
+    @property
+    def signal(self) -> str | None:
+        """What killed it; None where it exited."""
+        return signal_of(self.exit_code)
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,8 @@ class Ranks:
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
         self._torchrun: subprocess.Popen[bytes] | None = None
+        self._stopped_at: float | None = None
+        self._oom_kills = machine.oom_kills()
 
     def pids(self) -> dict[int, int]:
         """The processes of the ranks that are alive, by global rank. May be called from another thread."""
@@ -126,6 +140,7 @@ class Ranks:
         """Ask the ranks to end, with SIGTERM, and kill what is left after the grace; without a grace, at once."""
         if self._torchrun is None or self._torchrun.poll() is not None:
             return
+        self._stopped_at = self._stopped_at or time.time()
         if len(self._pids) < self._plan.resources.nproc_per_node:  # nothing can be saved, and no more are to start
             self._torchrun.kill()
             return
@@ -201,23 +216,34 @@ class Ranks:
         return Report(self._node, code, failures, message)
 
     def _torchrun_killed(self, code: int) -> Failure:
-        message = f"torchrun on {self._host} was killed by {signal.Signals(-code).name}"
+        message = f"torchrun on {self._host} was killed by {signal_of(code)}"
         return Failure(None, self._host, code, self._torchrun_ended, message, str(self._attempt.node_log(self._node)))
 
     def _failure(self, entry: Mapping[str, Any]) -> Failure:
-        log = self._attempt.rank_log(entry["rank"])
+        log, code = self._attempt.rank_log(entry["rank"]), entry["exit_code"]
+        ended = self._ended.get(entry["local_rank"], float(entry["time"]))
+        message, reason = known.recognise(tail(log).decode(errors="replace"), signal_of(code))
+        stopped = self._stopped_at is not None and ended > self._stopped_at
+        if machine.oom_kills() > self._oom_kills and known.may_be_starved(reason) and not stopped:
+            message, reason = f"the kernel killed it: {_memory_limit()}", known.BY_ID["oom-killer"]
         return Failure(
             rank=entry["rank"],
             host=self._host,
-            exit_code=entry["exit_code"],
-            ended=self._ended.get(entry["local_rank"], float(entry["time"])),
-            message=last_error(tail(log).decode(errors="replace")) or entry["message"],
+            exit_code=code,
+            ended=ended,
+            message=message or entry["message"],
             log=str(log),
+            known=reason.id if reason else "",
+            stopped=stopped,
         )
 
     def _last_words(self) -> str:
         lines = tail(self._attempt.node_log(self._node)).decode(errors="replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
+
+
+def _memory_limit() -> str:
+    return f"the {machine.memory().limit} MiB of memory that it may use were used up"
 
 
 def _find_ranks(parent: int, known: Mapping[int, int]) -> Iterator[tuple[int, int]]:

@@ -19,13 +19,14 @@ BUDGETS = {
     "preflight": "node_fail",
     "killed": "node_fail",
     "crash": "crash",
+    "oom": "crash",
     "ranks_out_of_sync": "crash",
     "hang": "hang",
 }
 """The key of `retry` that counts a cause. Others are not repeated: a user's wish, a mistake in the configuration."""
 NEVER_BEGAN = ("rendezvous", "preflight")
 """Causes of an attempt without progress, whatever the program tells of it."""
-OF_THE_PROGRAM = ("crash", "ranks_out_of_sync", "hang")
+OF_THE_PROGRAM = ("crash", "oom", "ranks_out_of_sync", "hang")
 """Causes that the program may repeat for ever by itself."""
 
 
@@ -104,5 +105,5 @@ def _will_repeat(history: Sequence[Result]) -> bool:
     earlier = [attempt for attempt in history[:-1] if attempt.cause in OF_THE_PROGRAM]
     if earlier:
         return earlier[-1].iteration == last.iteration
-    left_by_itself = last.signal is None and last.cause == "crash"
+    left_by_itself = last.signal is None and last.cause in ("crash", "oom")
     return left_by_itself and not last.iteration

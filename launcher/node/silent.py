@@ -11,6 +11,7 @@ from launcher.node.conclusion import conclude, history, insist, progress_of, tel
 from launcher.node.job import Job
 from launcher.node.place import Place
 from launcher.node.retry import Chances, Next
+from launcher.node.starved import starved
 from launcher.plan.plan import Plan
 from launcher.records.files import read_json, read_json_lines
 from launcher.records.result import FAILED, STOPPED, Result, read_result
@@ -111,6 +112,7 @@ def conclude_start(plan: Plan, run: RunDir, place: Place, code: int) -> bool:
         result = _never_began(plan, run, place, code, stop)
     else:
         result = judge_silent(plan, run, attempt, f"the agent of node 0 ended with code {code}", stop)
+        result = starved(run, result)
     _, then = conclude(plan, run, attempt, result, job, can_stay=False)
     return then.what == retry.REQUEUE
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.node.ranks import Failure, Report
 from launcher.plan.plan import Plan
+from launcher.records.known import BY_ID
 from launcher.records.preflight import Finding
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.slurm.fate import Stop
@@ -80,7 +80,7 @@ def judge(plan: Plan, findings: Findings, training: Mapping[str, Any], attempts:
         return _lost(findings, facts)
     if findings.stopped_by and not ended_by_itself:
         waited = f"while waiting for {', '.join(findings.missing)}" if findings.missing else ""
-        return Result(STOPPED, findings.stopped_by, waited, hint=_resume_hint(plan, training), **facts)
+        return Result(STOPPED, findings.stopped_by, waited, **facts)
     if findings.failed:
         return _failed(plan, findings, facts)
     return Result(COMPLETED, training.get("reason") or "finished", **facts)
@@ -94,7 +94,7 @@ def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
         hint = _NOT_STARTED if plan.scheduler == "none" else _MISSING
         return Result(FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=hint, **facts)
     first = first_failure(list(findings.reports.values()))
-    if findings.lost and (first is None or min(findings.lost.values()) < first.ended):
+    if findings.lost and (first is None or _is_victim(first) or min(findings.lost.values()) < first.ended):
         return _lost(findings, facts)
     if first is not None:
         return _crash(first, facts)
@@ -119,30 +119,59 @@ def _lost(findings: Findings, facts: dict[str, Any]) -> Result:
     return Result(FAILED, "node_lost", f"lost contact with {host}", host=host, **facts)
 
 
+_MOMENT_S = 10.0
+"""A rank that loses a peer may be gone before that one: it does not tidy up, and clocks differ."""
+
+
 def first_failure(reports: Sequence[Report]) -> Failure | None:
-    """The failure that came first: the others are its victims, or were ended because of it."""
-    failures = [failure for report in reports for failure in report.failures]
-    return min(failures, key=lambda failure: failure.ended, default=None)
+    """The failure that came first: the others are its victims, or were ended because of it.
+
+    One that only tells of a lost peer is no cause where another rank failed by itself in the same moment.
+    """
+    failures = sorted((one for report in reports for one in report.failures), key=lambda one: one.ended)
+    if not failures or not _is_victim(failures[0]):
+        return failures[0] if failures else None
+    others = (one for report in reports for one in _by_themselves(report))
+    near = [one for one in others if one.ended - failures[0].ended < _MOMENT_S]
+    return min(near, key=lambda one: one.ended, default=failures[0])
+
+
+def _is_victim(failure: Failure) -> bool:
+    return failure.known in BY_ID and BY_ID[failure.known].victim
+
+
+def _by_themselves(report: Report) -> Iterator[Failure]:
+    """The failures of a node that were nobody else's doing; torchrun ends the others of its node after the first."""
+    first = min((one.ended for one in report.failures), default=0.0)
+    for one in report.failures:
+        ended_by_us = one.stopped or (one.signal in _OF_A_STOP and one.ended > first)
+        if not _is_victim(one) and (one.message or not ended_by_us):
+            yield one
+
+
+_OF_A_STOP = ("SIGTERM", "SIGKILL")
 
 
 def _crash(first: Failure, facts: dict[str, Any]) -> Result:
-    killed = first.exit_code < 0
+    reason = BY_ID.get(first.known)
+    where = f"the {'traceback' if first.message else 'end of its output'} is in {first.log}"
     return Result(
         FAILED,
-        "ranks_out_of_sync" if facts["ranks_in_sync"] is False else "crash",
+        "ranks_out_of_sync"
+        if facts["ranks_in_sync"] is False
+        else reason.cause
+        if reason and reason.cause
+        else "crash",
         first.message,
         rank=first.rank,
         host=first.host,
-        exit_code=None if killed else first.exit_code,
-        signal=signal.Signals(-first.exit_code).name if killed else None,
+        exit_code=None if first.signal else first.exit_code,
+        signal=first.signal,
         log=first.log,
-        hint=f"the traceback is in {first.log}" if first.message else f"the end of its output is in {first.log}",
+        known=first.known,
+        hint=f"{reason.hint} · {where}" if reason else where,
         **facts,
     )
-
-
-def _resume_hint(plan: Plan, training: Mapping[str, Any]) -> str:
-    return f"go on with: python -m launcher resume {plan.run_id}" if training.get("iteration") else ""
 
 
 _MISSING = "is the node up, can it read the run directory and reach the first node? its agent's output is in slurm/"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ class Result:
     outcome: str
     """``completed``, ``failed`` or ``stopped``."""
     cause: str
-    """``solved``, ``max_iterations``, ``finished``; ``crash``, ``ranks_out_of_sync``, ``node_lost``, ``killed``,
-    ``rendezvous``, ``preflight``, ``setup``, ``launch``;
+    """``solved``, ``max_iterations``, ``finished``; ``crash``, ``oom``, ``ranks_out_of_sync``, ``node_lost``,
+    ``killed``, ``rendezvous``, ``preflight``, ``setup``, ``launch``;
     ``interrupted``, ``terminated``, ``cancelled``, ``time_limit``, ``preempted``,
     ``requeued``."""
     message: str = ""
@@ -29,6 +30,7 @@ class Result:
     host: str | None = None
     exit_code: int | None = None
     signal: str | None = None
+    """Its name."""
     iteration: int | None = None
     """Iterations that were done."""
     world_size: int | None = None
@@ -37,6 +39,9 @@ class Result:
     """Whether the parameters of all ranks were equal at the last checkpoint; None where nobody compared."""
     metrics: dict[str, Any] = field(default_factory=dict)
     hint: str = ""
+    """What to do, in a line."""
+    known: str = ""
+    """The id of the reason of a failed rank, where it is one of :mod:`launcher.records.known`."""
     log: str | None = None
     """The log of the first rank that failed."""
     seconds: float = 0.0
@@ -64,7 +69,7 @@ class Result:
     def _what(self) -> str:
         if self.rank is None:
             return f"{self.cause.replace('_', ' ')}{f' ({self.message})' if self.message else ''}"
-        end = f"was killed by {self.signal}" if self.signal else f"exited with code {self.exit_code}"
+        end = how_it_ended(self.exit_code, self.signal)
         return f"rank {self.rank} on {self.host} {end}{f' ({self.message})' if self.message else ''}"
 
     def _progress(self) -> list[str]:
@@ -73,6 +78,21 @@ class Result:
             if (value := self.metrics.get(key)) is not None:
                 found.append(f"{label} {value:.1f}")
         return [*found, f"{self.seconds:.0f} s"]
+
+
+def how_it_ended(exit_code: int | None, signal_name: str | None) -> str:
+    """The end of a process in words."""
+    return f"was killed by {signal_name}" if signal_name else f"exited with code {exit_code}"
+
+
+def signal_of(exit_code: int) -> str | None:
+    """The name of the signal that an exit code of Python's subprocess stands for; None of an exit."""
+    if exit_code >= 0:
+        return None
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:  # a real-time signal
+        return f"signal {-exit_code}"
 
 
 def read_result(path: Path) -> Result | None:

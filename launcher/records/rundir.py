@@ -26,6 +26,10 @@ class Attempt:
         return int(self.path.name)
 
     @property
+    def run(self) -> RunDir:
+        return RunDir(self.path.parents[1])
+
+    @property
     def rendezvous(self) -> Path:
         """Who takes part: job, hosts, master, time of the start."""
         return self.path / "rendezvous.json"

@@ -21,6 +21,15 @@ _FIELDS = {
 
 _GOING_ON = ("CONFIGURING", "RUNNING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
 """States of a job that has started, and that nobody is ending. A task may run in a job that is CONFIGURING."""
+_OUT_OF_MEMORY = re.compile(
+    r"Detected \d+ oom[-_]kill event|StepId=\S+ exceeded memory limit \(|Exceeded job memory limit|: Out Of Memory"
+)
+"""The words of slurmstepd and srun, as 22.05 and later print them, for task/cgroup and for OverMemoryKill."""
+
+
+def out_of_memory(said: str) -> bool:
+    """Whether Slurm says in the output of a step that it, or the kernel, killed something for want of memory."""
+    return _OUT_OF_MEMORY.search(said) is not None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ def files(settings: Settings, now: float) -> dict[str, str]:
         "slurm.conf": slurm_conf(settings, first_job_id(now)),
         "gres.conf": gres_conf(settings),
         # slurmd looks for a cgroup plugin even with proctrack/linuxproc; naming one stops the search.
-        "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
+        "cgroup.conf": f"CgroupPlugin=cgroup/v1\nConstrainRAMSpace={'yes' if settings.memory_limits else 'no'}\n",
         "slurmdbd.conf": slurmdbd_conf(),
         "hosts": hosts(settings),
     }
@@ -27,7 +27,13 @@ def first_job_id(now: float) -> int:
 def slurm_conf(settings: Settings, first_job_id: int) -> str:
     return "\n".join(
         [
-            _DAEMONS.format(ctl=LOGIN_NODE, state=STATE, logs=LOGS, timeout=settings.slurmd_timeout),
+            _DAEMONS.format(
+                ctl=LOGIN_NODE,
+                state=STATE,
+                logs=LOGS,
+                timeout=settings.slurmd_timeout,
+                task="task/cgroup" if settings.memory_limits else "task/none",
+            ),
             _SCHEDULING.format(first_job_id=first_job_id),
             _accounting(settings),
             _gres_types(settings),
@@ -113,7 +119,7 @@ MailProg=/bin/true
 # The nodes are bigger than this machine: believe this file, not the hardware.
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={task}
 MpiDefault=none
 SwitchType=switch/none
 PropagateResourceLimits=NONE

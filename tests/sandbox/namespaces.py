@@ -16,6 +16,8 @@ NEW_NET = 0x4000_0000
 _NOSUID, _NODEV, _NOEXEC = 0x2, 0x4, 0x8
 _BIND, _RECURSIVE, _PRIVATE = 0x1000, 0x4000, 0x4_0000
 
+MEMORY_GROUPS = "/sys/fs/cgroup/memory"
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -55,6 +57,13 @@ def own_machine(host: str) -> None:
 def mount_tmpfs(target: str, options: str) -> None:
     """An empty file system in memory. Device nodes work on it."""
     _mount("tmpfs", target, "tmpfs", _NOSUID, options)
+
+
+def mount_memory_groups() -> None:
+    """The kernel's control groups for memory, of version 1, where most machines have them."""
+    mount_tmpfs("/sys/fs/cgroup", "mode=755")
+    os.mkdir(MEMORY_GROUPS)
+    _mount("cgroup", MEMORY_GROUPS, "cgroup", _NOSUID | _NODEV | _NOEXEC, "memory")
 
 
 def mount_over(source: str, target: str) -> None:

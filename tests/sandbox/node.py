@@ -45,6 +45,8 @@ class Node:
 
     def _boot(self, _: dict[str, Any]) -> None:
         namespaces.own_machine(self._name)
+        if self._settings.memory_limits:
+            namespaces.mount_memory_groups()
         self._init.run(["ip", "-batch", "-"], address_commands("eth0", self._settings.address(self._name)))
         self._start_slurmd({})
 

@@ -31,6 +31,8 @@ class Settings:
     """slurmdbd and MariaDB, so that sacct works; else accounting_storage/none."""
     extra_conf: str = ""
     """Lines added to slurm.conf. A key set here wins over the sandbox's own value."""
+    memory_limits: bool = False
+    """Have Slurm hold jobs to their memory, with the kernel's control groups of version 1."""
     slurmd_timeout: int = 10
     """Seconds without an answer after which a node counts as down."""
     grace: int = 5

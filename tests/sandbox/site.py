@@ -6,6 +6,7 @@ everything, removes the sandbox's directory and ends. Run as `python -m tests.sa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -81,9 +82,18 @@ class Site:
     def end(self) -> None:
         """Leave nothing behind."""
         self._init.kill_all()
+        self._remove_memory_groups()
         if self._settings.keep_logs is not None:
             shutil.copytree(self._settings.logs, self._settings.keep_logs, dirs_exist_ok=True)
         shutil.rmtree(self._settings.root)
+
+    def _remove_memory_groups(self) -> None:
+        """Those of slurmd, which leaves them; another sandbox with nodes of the same names may still use them."""
+        for name in self._settings.nodes:
+            group = Path(namespaces.MEMORY_GROUPS, f"slurm_{name}")
+            for directory in [*sorted(group.glob("**/"), reverse=True)]:
+                with contextlib.suppress(OSError):
+                    directory.rmdir()
 
     def fail(self, request: dict[str, Any]) -> None:
         """Power loss: the cable first, so that no farewell of a dying process gets through."""
@@ -123,6 +133,8 @@ class Site:
 
     def _prepare(self) -> None:
         namespaces.own_machine(LOGIN_NODE)
+        if self._settings.memory_limits:
+            namespaces.mount_memory_groups()
         namespaces.mount_tmpfs("/run", "mode=755")
         for name in ("ctld", "spool", "munge", "dev", "log"):
             (STATE / name).mkdir(parents=True, mode=0o700)

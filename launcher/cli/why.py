@@ -1,0 +1,205 @@
+"""``why``: the story of a run: what happened when and where, what it means, and what to do."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from launcher.cli.nccl import how_to_apply
+from launcher.cli.parser import RUN_HELP, parse, parser_of
+from launcher.cli.statuses import statuses_of
+from launcher.cli.watch import progress_line
+from launcher.config.catalogue import matches
+from launcher.config.compose import catalogue
+from launcher.records import rundir
+from launcher.records.files import tail
+from launcher.records.known import BY_ID
+from launcher.records.result import Result, read_result
+from launcher.records.rundir import RunDir
+from launcher.records.status import Status
+from launcher.records.story import Chapter, Samples, Words, chapters, ended_at, samples_before, words_of
+
+_TEXT = """\
+The story of a run: how it ended, or what it does now; what happened when on which node, over all its attempts; the
+traceback of the rank that failed first; memory, CPU and GPUs of its node in the minute before; what the error is known
+to mean, with what to do, and the entries of the NCCL catalogue that fit; and where the logs are."""
+_FULL_CHAPTERS = 3
+"""The newest attempts; of older ones a line each."""
+_MOST_ENTRIES = 3
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that ``why`` knows of a run."""
+
+    run_id: str
+    state: str
+    line: str
+    attempts: Sequence[Chapter]
+    verdict: Result | None
+    words: Words | None
+    samples: Samples | None
+    nccl: Sequence[Mapping[str, str]]
+    """Entries of the catalogue, the nearest first: name, symptom, what to type."""
+    logs: Sequence[str]
+
+
+def why(argv: Sequence[str]) -> int:
+    """``why RUN [--json]``."""
+    parser = parser_of("why", _TEXT)
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--json", action="store_true", help="for programs: one object with all of it")
+    options, runs_dir = parse(parser, argv)
+    run = rundir.find(runs_dir, options.run)
+    story = _story(run, statuses_of([run])[0])
+    print(json.dumps(asdict(story), indent=2) if options.json else "\n".join(_lines(story)))
+    return 0
+
+
+def _story(run: RunDir, status: Status) -> Story:
+    attempts = run.attempts()
+    verdict = None if status.active else read_result(run.result)
+    words = words_of(verdict) if verdict else None
+    until = (ended_at(attempts[-1]) if attempts and not status.active else None) or time.time()
+    return Story(
+        run_id=run.run_id,
+        state=status.state,
+        line=verdict.line() if verdict else _now(status),
+        attempts=chapters(run),
+        verdict=verdict,
+        words=words,
+        samples=samples_before(attempts[-1], verdict.host if verdict else None, until) if attempts else None,
+        nccl=list(_nccl_entries(verdict)) if verdict else [],
+        logs=list(_logs(run, words)),
+    )
+
+
+def _now(status: Status) -> str:
+    """What a run that has no verdict does, or why it does nothing."""
+    progress, parts = "", [status.state, status.detail, status.message]
+    if "iteration" in status.metrics:
+        ago = max(0.0, time.time() - status.metrics.get("time", 0.0))
+        progress = f" · {progress_line(status.metrics, status.max_iterations, None)}, {_span(ago)} ago"
+    return ": ".join(part for part in parts if part) + progress
+
+
+def _nccl_entries(verdict: Result) -> Iterator[dict[str, str]]:
+    """Those that are known to help with the reason, and those that fit what NCCL said."""
+    reason = BY_ID.get(verdict.known)
+    text = "\n".join([verdict.message, *_of_nccl(verdict)])
+    if reason is None or not (reason.nccl or "NCCL" in text):
+        return
+    entries = catalogue().entries()
+    known = [reason.nccl] if reason.nccl in entries else []
+    for name in list(dict.fromkeys([*known, *(match.name for match in matches(text, entries))]))[:_MOST_ENTRIES]:
+        yield {"name": name, "symptom": entries[name].symptom, "type": how_to_apply(name)}
+
+
+def _of_nccl(verdict: Result) -> list[str]:
+    """The lines that NCCL, or torch about it, wrote at the end of the failed rank's log."""
+    if verdict.log is None:
+        return []
+    lines = tail(Path(verdict.log)).decode(errors="replace").splitlines()
+    return [line for line in lines if "NCCL WARN" in line or "ProcessGroupNCCL" in line or "NET/IB" in line]
+
+
+def _logs(run: RunDir, words: Words | None) -> Iterator[str]:
+    if words is not None:
+        yield words.log
+    attempts = run.attempts()
+    if attempts:
+        yield str(attempts[-1].path)
+    yield from (str(path) for path in (run.agent_log, run.slurm) if path.is_file() or any(path.glob("*.out")))
+
+
+def _lines(story: Story) -> Iterator[str]:
+    yield f"{story.run_id}\n{story.line}"
+    reason = BY_ID.get(story.verdict.known) if story.verdict else None
+    if reason is not None:
+        yield from _indented(f"what to do: {reason.hint} [{reason.id}]")
+    elif story.verdict and story.verdict.hint:
+        yield from _indented(f"what to do: {story.verdict.hint}")
+    for entry in story.nccl:
+        yield from _indented(f"known setting: {entry['type']}: {entry['symptom']}")
+    yield from _timeline(story.attempts, story.line)
+    if story.words is not None:
+        yield "\nwhat the rank said last"
+        yield textwrap.indent(story.words.traceback or story.words.last_lines, "  ")
+    if story.samples is not None:
+        yield f"\n{story.samples.host} in the minute {'before the end' if story.verdict else 'until now'}"
+        yield from (f"  {line}" for line in sample_lines(story.samples))
+    yield "\nlogs"
+    yield from (f"  {path}" for path in story.logs)
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield textwrap.fill(text, 118, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+
+
+def _timeline(attempts: Sequence[Chapter], known_end: str) -> Iterator[str]:
+    for chapter in attempts[:-_FULL_CHAPTERS]:
+        yield f"\nattempt {chapter.number}{_begin(chapter)}\n  {_end(chapter)}"
+    for chapter in attempts[-_FULL_CHAPTERS:]:
+        yield f"\nattempt {chapter.number}{_begin(chapter)}"
+        yield from (f"  {_span(moment.seconds):>8}  {moment.text}" for moment in chapter.moments)
+        yield f"  {chapter.then or 'ended' if chapter.ended == known_end else _end(chapter)}"
+
+
+def _begin(chapter: Chapter) -> str:
+    began = f"{datetime.fromtimestamp(chapter.began):%b %d %H:%M:%S}" if chapter.began else ""
+    hosts = ", ".join(chapter.hosts) if len(chapter.hosts) <= 4 else f"{len(chapter.hosts)} nodes"
+    parts = [began, hosts, f"job {chapter.job_id}" if chapter.job_id else ""]
+    return "".join(f" · {part}" for part in parts if part)
+
+
+def _end(chapter: Chapter) -> str:
+    if not chapter.ended:
+        return "no verdict: it goes on, or its first node was cut off"
+    return f"{chapter.ended}{f' · {chapter.then}' if chapter.then else ''}"
+
+
+def _span(seconds: float) -> str:
+    """Seconds for people: ``3.2 s``, ``12:05``, ``1:02:03``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def sample_lines(samples: Samples) -> Iterator[str]:
+    """Memory, CPU and disk in a line, and a line for each GPU that was seen."""
+    first, last = samples.first, samples.last
+    used = _change(first.get("memory_used_mb"), last.get("memory_used_mb"))
+    parts = [f"memory {used} of {_gib(last.get('memory_limit_mb'))}"]
+    if last.get("cpu") is not None:
+        parts.append(f"CPU {last['cpu']:.0%}")
+    if last.get("disk_free_mb") is not None:
+        parts.append(f"{_gib(last['disk_free_mb'])} free on the run's disk")
+    yield " · ".join(parts)
+    for gpu in last.get("gpus") or []:
+        yield f"GPU {gpu.get('index')}: {_gpu(gpu)}"
+    if last.get("gpus_problem"):
+        yield f"GPUs: {last['gpus_problem']}"
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    if "error" in gpu:
+        return str(gpu["error"])
+    busy = "" if gpu.get("utilisation") is None else f"{gpu['utilisation']:.0%} busy"
+    memory = f"memory {_gib(gpu.get('memory_used_mb'))} of {_gib(gpu.get('memory_total_mb'))}"
+    heat = "" if gpu.get("temperature") is None else f"{gpu['temperature']} °C"
+    return " · ".join(part for part in (busy, memory, heat, ", ".join(gpu.get("throttle") or [])) if part)
+
+
+def _change(before: float | None, after: float | None) -> str:
+    return _gib(after) if _gib(before) == _gib(after) else f"{_gib(before)} → {_gib(after)}"
+
+
+def _gib(mebibytes: float | None) -> str:
+    return "?" if mebibytes is None else f"{mebibytes / 1024:.1f} GiB"

@@ -1,0 +1,216 @@
+"""The story of a run, from its records: what happened when on which node, and what the first failed rank said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.records.files import parse_json_line, read_json_lines, tail
+from launcher.records.result import Result, how_it_ended, read_result, signal_of
+from launcher.records.rundir import Attempt, RunDir
+from launcher.records.traceback_text import last_traceback
+
+Event = Mapping[str, Any]
+
+_MOST_MOMENTS = 24
+_LONGEST = 160
+_MOST_LINES = 40
+_LAST_LINES = 10
+"""Of a log without a traceback."""
+_BEFORE_S = 60.0
+"""How far back samples tell what led to the end."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened in an attempt."""
+
+    seconds: float
+    """Since the attempt began."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """An attempt."""
+
+    number: int
+    """From 1, as people count."""
+    began: float | None
+    """Seconds since the epoch; None where node 0 could write nothing down."""
+    job_id: str | None
+    hosts: Sequence[str]
+    moments: Sequence[Moment]
+    ended: str
+    """Its verdict in a line; empty while it goes on, or where none was left."""
+    then: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the first failed rank said at its end."""
+
+    log: str
+    traceback: str
+    """Empty where its log has none."""
+    last_lines: str
+    """The end of the log, where there is no traceback."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """How busy a node was towards a moment: the first and the last sample of that time."""
+
+    host: str
+    first: Mapping[str, Any] = field(default_factory=dict)
+    last: Mapping[str, Any] = field(default_factory=dict)
+
+
+def chapters(run: RunDir) -> list[Chapter]:
+    """All attempts, the oldest first."""
+    return [_chapter(attempt) for attempt in run.attempts()]
+
+
+def _chapter(attempt: Attempt) -> Chapter:
+    events = list(read_json_lines(attempt.events))
+    start = next((event for event in events if event["event"] == "attempt"), {})
+    began = start.get("time")
+    moments = sorted(_moments(events, began or 0.0), key=lambda moment: moment.seconds)
+    verdict = read_result(attempt.verdict)
+    return Chapter(
+        number=attempt.number + 1,
+        began=began,
+        job_id=start.get("job_id"),
+        hosts=start.get("hosts", []),
+        moments=_not_too_many(moments),
+        ended=verdict.line() if verdict else "",
+        then=verdict.then if verdict else "",
+    )
+
+
+def _not_too_many(moments: list[Moment]) -> list[Moment]:
+    if len(moments) <= _MOST_MOMENTS:
+        return moments
+    left_out = Moment(moments[_MOST_MOMENTS - 1].seconds, f"… and {len(moments) - _MOST_MOMENTS} more in events.jsonl")
+    return [*moments[:_MOST_MOMENTS], left_out]
+
+
+def _moments(events: Sequence[Event], began: float) -> Iterator[Moment]:
+    hosts = _hosts(events)
+    for event in events:
+        for text in _texts(event, hosts):
+            yield Moment(round(event["time"] - began, 1), text)
+    for time, text in _ends([one for event in events for one in event.get("failures") or []]):
+        yield Moment(round(time - began, 1), text)
+
+
+def _hosts(events: Sequence[Event]) -> list[str]:
+    """Of the allocation, by the number of the node."""
+    return next((event["hosts"] for event in events if event["event"] == "attempt"), [])
+
+
+def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
+    """What an event says to a person; the ends of ranks have times of their own."""
+    kind = event["event"]
+    if kind == "start":
+        names: list[str] = [hosts[node] for node in event["nodes"] if node < len(hosts)]
+        resume = f", from checkpoint {Path(event['resume']).name}" if event["resume"] else ""
+        yield f"ranks start on {_several(names, 'nodes')}, master {event['master_addr']}:{event['master_port']}{resume}"
+    elif kind == "preflight":
+        for one in event["findings"]:
+            yield f"{one['severity']} on {one['host']}: {one['message']} [{one['check']}]"
+    elif kind == "ended":
+        host = hosts[event["node"]] if event["node"] < len(hosts) else f"node {event['node']}"
+        if not event["code"]:
+            yield f"the ranks on {host} ended well"
+        elif not event["failures"]:
+            yield f"torchrun on {host} failed: {event['message']}"
+    elif kind == "lost":
+        yield f"{event['host']} is gone{', without a word' if event.get('silent') else ''}"
+    elif kind == "stop":
+        yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:.0f} s to save"
+    elif kind == "passed_over":
+        yield event["why"]
+    elif kind not in ("attempt", "verdict"):
+        yield _as_it_is(event)
+
+
+def _as_it_is(event: Event) -> str:
+    facts = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("time", "event"))
+    return f"{event['event'].replace('_', ' ')}: {facts}"[:300]
+
+
+def _ends(failures: Sequence[Event]) -> Iterator[tuple[float, str]]:
+    """The ends of ranks: those of the same kind in one line, however many nodes there are."""
+    kinds: dict[tuple[str, str], list[Event]] = {}
+    for one in sorted(failures, key=lambda one: one["ended"]):
+        kinds.setdefault((_end_of(one), one.get("known") or one["message"]), []).append(one)
+    for (end, _), alike in kinds.items():
+        who = _ranks([one["rank"] for one in alike])
+        hosts = _several(list(dict.fromkeys(one["host"] for one in alike)), "nodes")
+        message = f": {alike[0]['message']}"[:_LONGEST] if alike[0]["message"] else ""
+        ended = end.replace("was ", "were ") if len(alike) > 1 else end
+        yield alike[0]["ended"], f"{who} on {hosts} {ended}{message}"
+
+
+def _end_of(failure: Event) -> str:
+    return how_it_ended(failure["exit_code"], signal_of(failure["exit_code"]))
+
+
+def _ranks(ranks: Sequence[int | None]) -> str:
+    numbers = sorted(rank for rank in ranks if rank is not None)
+    if not numbers:
+        return "torchrun"
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(_ranges(numbers))}" if len(_ranges(numbers)) <= 4 else f"{len(numbers)} ranks"
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return [f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in found]
+
+
+def _several(names: Sequence[str], what: str) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {what}"
+
+
+def words_of(result: Result) -> Words | None:
+    """What the rank that a verdict names said at its end; None where there is no such rank, or no log."""
+    if result.log is None or not (text := tail(Path(result.log)).decode(errors="replace")):
+        return None
+    traceback = _shortened(last_traceback(text).splitlines())
+    last_lines = "" if traceback else "\n".join(text.rstrip().splitlines()[-_LAST_LINES:])
+    return Words(result.log, traceback, last_lines)
+
+
+def _shortened(lines: list[str]) -> str:
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES // 4], "  …", *lines[-_MOST_LINES * 3 // 4 :]]
+    return "\n".join(lines)
+
+
+def samples_before(attempt: Attempt, host: str | None, until: float) -> Samples | None:
+    """The samples of a host, by default of the first one, in the minute that ended at a moment; None without any."""
+    hosts = _hosts(list(read_json_lines(attempt.events)))
+    host = host or (hosts[0] if hosts else "")
+    if host not in hosts:
+        return None
+    parsed = filter(None, map(parse_json_line, tail(attempt.samples(hosts.index(host))).splitlines()))
+    near = [one for one in parsed if until - _BEFORE_S <= one.get("time", 0.0) <= until + 1.0]
+    return Samples(host, near[0], near[-1]) if near else None
+
+
+def ended_at(attempt: Attempt) -> float | None:
+    """When the first rank of an attempt failed, or else when it was judged; None while it goes on."""
+    events = list(read_json_lines(attempt.events))
+    failures = [one["ended"] for event in events for one in event.get("failures") or []]
+    judged = [event["time"] for event in events if event["event"] == "verdict"]
+    return min([*failures, *judged], default=None)
