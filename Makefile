@@ -43,6 +43,7 @@ bench: .venv/test
 	$(BIN)/python -m tests.benchmarks.restart
 	$(BIN)/python -m tests.benchmarks.checkpointing
 	$(BIN)/python -m tests.benchmarks.many_nodes
+	$(BIN)/python -m tests.benchmarks.watching
 
 # Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.
 # The assets are for machines that cannot reach Isaac Sim's server.

@@ -295,6 +295,10 @@ class Watch:
     preflight: Preflight = Preflight.basic
     preflight_seconds: int = 10  # for all checks of a node together
     sample_seconds: float = 5.0  # between two samples of a node; 0: none, and nothing odd is looked for in them
+    hang_floor: Optional[int] = 60  # seconds without progress before a hang is suspected; null: nobody watches
+    hang_ceiling: int = 1800  # it is suspected after 5 times the longest pause so far, but not later than this
+    hang_first: int = 600  # nor sooner than this, until the run is under way
+    hang_end: Optional[int] = 1800  # seconds without progress, at least, until a hung attempt is ended; null: never
 
 
 @dataclass

@@ -21,6 +21,7 @@ from launcher.config.schema import (
     Registry,
     Scheduler,
     Task,
+    Watch,
 )
 from launcher.config.units import parse_budget, parse_memory, parse_range, parse_time
 from launcher.errors import UserError
@@ -38,6 +39,10 @@ _POSITIVE = (
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
     ("watch.preflight_seconds", lambda c: c.watch.preflight_seconds),
+    ("watch.hang_floor", lambda c: c.watch.hang_floor),
+    ("watch.hang_ceiling", lambda c: c.watch.hang_ceiling),
+    ("watch.hang_first", lambda c: c.watch.hang_first),
+    ("watch.hang_end", lambda c: c.watch.hang_end),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),
@@ -69,6 +74,7 @@ def _problems(config: Config) -> Iterator[str]:
         yield from wrong  # what follows reads the values
         return
     yield from _checkpoint(config.checkpoint)
+    yield from _hang(config.watch)
     yield from _control_characters(config)
     yield from _task_fits_library(config)
     yield from _accelerate(config)
@@ -96,6 +102,14 @@ def _checkpoint(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"checkpoint.minutes={checkpoint.minutes} is too small: more than 0, or null"
     if checkpoint.best is not None and not checkpoint.best.removeprefix("-"):
         yield f"checkpoint.best='{checkpoint.best}' names no metric: null keeps the last checkpoints only"
+
+
+def _hang(watch: Watch) -> Iterator[str]:
+    floor = watch.hang_floor
+    if floor is not None and watch.hang_ceiling < floor:
+        yield f"watch.hang_ceiling={watch.hang_ceiling} is below watch.hang_floor={floor}"
+    if floor is not None and watch.hang_end is not None and watch.hang_end <= floor:
+        yield f"watch.hang_end={watch.hang_end} has to come after the suspicion (watch.hang_floor={floor}), or be null"
 
 
 _UNITS: tuple[tuple[str, Callable[[Config], Any], Callable[[Any], object]], ...] = (

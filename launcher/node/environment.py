@@ -38,8 +38,10 @@ def prepare(
 
 
 def _with_our_code(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
-    """This package, and what the submission found on its PYTHONPATH as the snapshot has it, before all else."""
-    code = (str(RunDir(Path(plan.run_dir)).code), *plan.import_paths)
+    """This package, what lets the agent look into ranks, and the submission's own PYTHONPATH, before all else."""
+    copy = RunDir(Path(plan.run_dir)).code
+    seen = () if plan.budgets.hang is None else (str(copy / "launcher/train/site"),)
+    code = (str(copy), *seen, *plan.import_paths)
     path = dict.fromkeys([*code, *filter(None, environment.get("PYTHONPATH", "").split(":"))])
     return {**environment, "PYTHONPATH": ":".join(path)}
 

@@ -52,6 +52,8 @@ class Follower(Member):
             start = Start(**event.body)
             if self.place.node in start.nodes:
                 self.start_ranks(start)
+        elif event.kind == "look":
+            self.look_into_ranks(event.body["question"])
         elif event.kind == "stop":
             self.stop_ranks(event.body["grace_s"])
         elif self._channel is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launcher.node import control, ports, retry
 from launcher.node.conclusion import conclude, insist, progress_of, secure
+from launcher.node.hang.watch import HANG, HangWatch, Suspicion
 from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
 from launcher.node.journal import Journal
@@ -136,7 +137,10 @@ class Leader(Member):
             self._roster.broadcast("start", asdict(start))
             self._watch = Watch(self.plan, dict(zip(self._nodes, self._hosts())))
             self.start_ranks(start)
-            with tracking(self.plan, self.run, self._attempt, self.place.host):
+            self._hang_watch = HangWatch.over(
+                self.plan, self._nodes, self.place.hosts, self._ask_all, self._tell_of_hang
+            )
+            with tracking(self.plan, self.run, self._attempt, self.place.host), self._hang_watch:
                 await self._until_all_ended()
 
     async def _gather(self) -> bool:
@@ -185,6 +189,20 @@ class Leader(Member):
             else:
                 self._react(event)
 
+    def _ask_all(self, question: int) -> None:
+        self._roster.broadcast("look", {"question": question})
+        self.look_into_ranks(question)
+
+    def _tell_of_hang(self, event: str, suspicion: Suspicion | None) -> None:
+        """What the watch finds; while the ranks are being stopped they may stand still."""
+        if self._deadline is not None:
+            return
+        self._findings.suspicion, self._findings.hung = suspicion, event == HANG
+        self._journal.note(event, **({} if suspicion is None else suspicion.to_record()))
+        say(self.place, "it moves again" if suspicion is None else suspicion.line(event))
+        if event == HANG:
+            self.inbox.put_nowait(Event("hang"))
+
     def _lost_nodes(self) -> set[int]:
         return {node for node, host in enumerate(self.place.hosts) if host in self._findings.lost}
 
@@ -197,6 +215,10 @@ class Leader(Member):
             self._take(Report.from_message(event.body))
         elif event.kind == "gone":
             self._lose(event.node, silent=bool(event.body.get("silent")))
+        elif event.kind in ("pulse", "facts"):
+            self._hang_watch.take(event.kind, event.node, event.body)
+        elif event.kind == "hang" and self._findings.hung:
+            self._stop_all("hang", FAILURE_GRACE_S)
         elif event.kind == "request":
             self._request(event.node, event.body["request"])
 

@@ -7,11 +7,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.node import control
+from launcher.node.aside import aside
+from launcher.node.hang.watch import period_s
 from launcher.node.place import Place
 from launcher.node.preflight.run import preflight
 from launcher.node.preflight.wanted import wanted
@@ -35,7 +37,9 @@ class Event:
     """Something that node 0, or another node, has to react to."""
 
     kind: str
-    """``joined``, ``start``, ``preflight``, ``sample``, ``report``, ``stop``, ``request``, ``done`` or ``gone``."""
+    """``joined``, ``start``, ``preflight``, ``sample``, ``pulse``, ``look``, ``facts``, ``hang``, ``report``, ``stop``,
+    ``request``, ``done`` or ``gone``."""
+
     node: int = 0
     body: dict[str, Any] = field(default_factory=dict)
 
@@ -78,8 +82,10 @@ class Member:
         self.inbox.put_nowait(Event("preflight", self.place.node, report.to_message()))
 
     async def _run_ranks(self, ranks: Ranks, attempt: Attempt) -> None:
+        pulse = asyncio.create_task(self._feel_pulse(ranks))
         with self._watching(ranks, attempt):
             report = await ranks.run()
+        pulse.cancel()
         self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
 
     def _watching(self, ranks: Ranks, attempt: Attempt) -> contextlib.AbstractContextManager[object]:
@@ -98,6 +104,24 @@ class Member:
         visible = wanted(self.plan, self.place).environment.get("CUDA_VISIBLE_DEVICES")
         file, watched = attempt.samples(self.place.node), Watched(ranks.pids, visible, tell)
         return sampling(file, self.run.path, gpus=gpus, period_s=period_s, watched=watched)
+
+    async def _feel_pulse(self, ranks: Ranks) -> None:
+        """Tell in every period what moved."""
+        patience = self.plan.budgets.hang
+        while patience is not None:
+            await asyncio.sleep(period_s(patience))
+            if ranks.seen is not None:
+                pulse = await aside(ranks.seen.look)
+                self.inbox.put_nowait(Event("pulse", self.place.node, asdict(pulse)))
+
+    async def _look_into_ranks(self, question: int) -> None:
+        """Find out what each rank is at, while it is still alive."""
+        if self.ranks is not None and self.ranks.seen is not None:
+            facts = await aside(self.ranks.seen.collect)
+            self.inbox.put_nowait(Event("facts", self.place.node, {"question": question, **facts.to_message()}))
+
+    def look_into_ranks(self, question: int) -> None:
+        self.background(self._look_into_ranks(question))
 
     def stop_ranks(self, grace_s: float) -> None:
         if self.ranks is not None:

@@ -17,13 +17,14 @@ from launcher.errors import LauncherError
 from launcher.node import host as machine
 from launcher.node import processes
 from launcher.node.environment import prepare
+from launcher.node.hang.local import Local, watch_directory
 from launcher.node.scratch import ScratchError, scratch_directory
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records import known
 from launcher.records.files import read_json, tail
 from launcher.records.result import signal_of
-from launcher.records.rundir import Attempt
+from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.allocation import job_id
 
 _LOOK_S = 0.05
@@ -101,6 +102,8 @@ class Ranks:
         self._torchrun: subprocess.Popen[bytes] | None = None
         self._stopped_at: float | None = None
         self._oom_kills = machine.oom_kills()
+        self.seen: Local | None = None
+        """The ranks as they are seen from outside, once they are being started."""
 
     def pids(self) -> dict[int, int]:
         """The processes of the ranks that are alive, by global rank. May be called from another thread."""
@@ -111,10 +114,19 @@ class Ranks:
         """Start the ranks, and wait until they have ended; a stop makes that happen."""
         name = f"{self._attempt.path.name}-{self._node}"  # of one attempt on one node, should the nodes share the place
         try:
-            with scratch_directory(self._plan.scratch, f"{self._plan.run_id}-{name}") as scratch:
+            with (
+                scratch_directory(self._plan.scratch, f"{self._plan.run_id}-{name}") as scratch,
+                watch_directory(self._plan) as watched,
+            ):
+                self.seen = self._outside(watched)
                 return await self._run(scratch)
         except ScratchError as error:
             return Report(self._node, 1, message=str(error))
+
+    def _outside(self, watched: Path | None) -> Local:
+        first = self._start.nodes.index(self._node) * self._plan.resources.nproc_per_node
+        record = RunDir(Path(self._plan.run_dir)).metrics if first == 0 else None
+        return Local(self._attempt, self._node, self._host, first, watched, self._pids, record)
 
     async def _run(self, scratch: Path | None) -> Report:
         try:
@@ -186,6 +198,7 @@ class Ranks:
             "LAUNCHER_STOP_FILE": str(attempt.stop_file),
             "LAUNCHER_LOG_DIR": str(attempt.path),
             "LAUNCHER_TORCHRUN_OUTCOME": str(attempt.outcome(self._node)),
+            **({} if self.seen is None else self.seen.contract()),
             "LAUNCHER_HOST": self._host,
             "LAUNCHER_JOB_ID": job_id(os.environ) if "SLURM_JOB_ID" in os.environ else "",
         }

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.node.hang.hint import hint
+from launcher.node.hang.watch import Suspicion
 from launcher.node.ranks import Failure, Report
 from launcher.plan.plan import Plan
 from launcher.records.known import BY_ID
@@ -33,6 +35,10 @@ class Findings:
     """Errors that the preflight found, which ended the attempt."""
     warnings: list[Finding] = field(default_factory=list)
     """What was silently wrong while the ranks ran."""
+    suspicion: Suspicion | None = None
+    """What was found when the run stood still, if it has not moved since."""
+    hung: bool = False
+    """That is why the attempt was ended."""
 
     def hosts_to_avoid(self, cause: str) -> list[str]:
         """The hosts whose fault it was."""
@@ -41,7 +47,7 @@ class Findings:
 
     @property
     def failed(self) -> bool:
-        return bool(self.lost or self.missing or any(report.code for report in self.reports.values()))
+        return bool(self.hung or self.lost or self.missing or any(report.code for report in self.reports.values()))
 
     def explain_stop(self, stop: Stop) -> None:
         """Take in what Slurm says of the signal that it has sent, and of the hosts.
@@ -94,8 +100,13 @@ def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
         hint = _NOT_STARTED if plan.scheduler == "none" else _MISSING
         return Result(FAILED, "rendezvous", f"no agent came from {hosts}", host=findings.missing[0], hint=hint, **facts)
     first = first_failure(list(findings.reports.values()))
+    hang = findings.suspicion
+    if hang is not None and findings.hung:
+        return _hang(plan, hang, facts)
     if findings.lost and (first is None or _is_victim(first) or min(findings.lost.values()) < first.ended):
         return _lost(findings, facts)
+    if hang is not None and first is not None and first.rank in hang.diagnosis.waiting:
+        return _hang(plan, hang, facts)  # it waited until torch's own limit
     if first is not None:
         return _crash(first, facts)
     broken = next(report for report in findings.reports.values() if report.code)
@@ -172,6 +183,12 @@ def _crash(first: Failure, facts: dict[str, Any]) -> Result:
         hint=f"{reason.hint} · {where}" if reason else where,
         **facts,
     )
+
+
+def _hang(plan: Plan, suspicion: Suspicion, facts: dict[str, Any]) -> Result:
+    found = suspicion.diagnosis
+    what_to_do = hint(plan, suspicion)
+    return Result(FAILED, "hang", found.message, rank=found.rank, host=found.host, hint=what_to_do, **facts)
 
 
 _MISSING = "is the node up, can it read the run directory and reach the first node? its agent's output is in slurm/"

@@ -22,7 +22,7 @@ from launcher.config.units import format_memory, format_time, parse_budget, pars
 from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
-from launcher.plan.plan import Budgets, Container, Mount, Plan, Resources, Retry
+from launcher.plan.plan import Budgets, Container, Mount, Patience, Plan, Resources, Retry
 from launcher.plan.snapshot import Snapshot
 
 
@@ -93,8 +93,19 @@ def build(config: Config, here: Here) -> Plan:
 
 
 def _budgets(watch: config_schema.Watch) -> Budgets:
-    preflight_s = 0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds)
-    return Budgets(watch.rendezvous, watch.stop_grace, preflight_s, watch.sample_seconds)
+    return Budgets(
+        rendezvous_s=watch.rendezvous,
+        stop_grace_s=watch.stop_grace,
+        preflight_s=0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds),
+        sample_s=watch.sample_seconds,
+        hang=_patience(watch),
+    )
+
+
+def _patience(watch: config_schema.Watch) -> Patience | None:
+    if watch.hang_floor is None:
+        return None
+    return Patience(watch.hang_floor, watch.hang_ceiling, watch.hang_first, watch.hang_end)
 
 
 def _retry(settings: config_schema.Retry) -> Retry:

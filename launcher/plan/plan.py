@@ -83,6 +83,20 @@ class Resources:
 
 
 @dataclass(frozen=True)
+class Patience:
+    """How long a run may stand still, seconds."""
+
+    floor_s: float = 60.0
+    """Never a suspicion before."""
+    ceiling_s: float = 1800.0
+    """Nor, however long its pauses are, later."""
+    first_s: float = 600.0
+    """But until a run is under way it has so long at least."""
+    end_s: float | None = 1800.0
+    """Never ended before; None: never."""
+
+
+@dataclass(frozen=True)
 class Budgets:
     """How long the agents wait, seconds."""
 
@@ -92,6 +106,8 @@ class Budgets:
     """For all checks of a node together; 0 for none of them."""
     sample_s: float = 5.0
     """Between two samples of a node; 0 for none."""
+    hang: Patience | None = None
+    """None: nobody watches whether the run moves."""
 
 
 @dataclass(frozen=True)
@@ -221,13 +237,18 @@ class Plan:
             raise ValueError(f"this is a plan of version {data.get('version')}, and version {VERSION} is read here")
         nested: dict[str, Any] = {
             "resources": Resources(**data["resources"]),
-            "budgets": Budgets(**data["budgets"]),
+            "budgets": _budgets(data["budgets"]),
             "retry": Retry(**data["retry"]),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
             "container": data["container"] and _container(data["container"]),
             **{key: tuple(data[key]) for key in _TUPLES},
         }
         return Plan(**{**data, **nested})
+
+
+def _budgets(data: dict[str, Any]) -> Budgets:
+    hang: Any = data["hang"] and Patience(**data["hang"])
+    return Budgets(**{**data, "hang": hang})
 
 
 def _container(data: dict[str, Any]) -> Container:

@@ -20,13 +20,13 @@ class Result:
     """``completed``, ``failed`` or ``stopped``."""
     cause: str
     """``solved``, ``max_iterations``, ``finished``; ``crash``, ``oom``, ``ranks_out_of_sync``, ``node_lost``,
-    ``killed``, ``rendezvous``, ``preflight``, ``setup``, ``launch``;
+    ``killed``, ``hang``, ``rendezvous``, ``preflight``, ``setup``, ``launch``;
     ``interrupted``, ``terminated``, ``cancelled``, ``time_limit``, ``preempted``,
     ``requeued``."""
     message: str = ""
     """What happened, in words: the last line of the traceback, the missing hosts."""
     rank: int | None = None
-    """The first rank that failed."""
+    """The first rank that failed, or that the others wait for."""
     host: str | None = None
     exit_code: int | None = None
     signal: str | None = None
@@ -67,6 +67,8 @@ class Result:
         return " · ".join(part for part in parts if part)
 
     def _what(self) -> str:
+        if self.cause == "hang":  # no rank of it has ended by itself
+            return f"hang: {self.message}"
         if self.rank is None:
             return f"{self.cause.replace('_', ' ')}{f' ({self.message})' if self.message else ''}"
         end = how_it_ended(self.exit_code, self.signal)

@@ -67,6 +67,10 @@ class Attempt:
         """All that torchrun printed on a node."""
         return self.path / f"node-{node}.log"
 
+    def rank_stacks(self, rank: int) -> Path:
+        """The Python stacks of all threads of a rank, from each time that it was suspected to hang."""
+        return self.path / f"stacks-{rank}.txt"
+
     def samples(self, node: int) -> Path:
         """How busy a node was: a line every few seconds."""
         return self.path / f"samples-{node}.jsonl"

@@ -133,8 +133,18 @@ def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
         yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:.0f} s to save"
     elif kind == "passed_over":
         yield event["why"]
+    elif kind == "warning":
+        yield f"{event['severity']} on {event['host']}: {event['message']} [{event['check']}]"
+    elif kind in ("suspicion", "hang"):
+        yield f"{'hang' if kind == 'hang' else 'it may hang'}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
+    elif kind == "asked":
+        yield f"Slurm says why: {event['cause'].replace('_', ' ')}{_of(event['down'])}"
     elif kind not in ("attempt", "verdict"):
         yield _as_it_is(event)
+
+
+def _of(hosts: Sequence[str]) -> str:
+    return f" ({_several(hosts, 'nodes')})" if hosts else ""
 
 
 def _as_it_is(event: Event) -> str:
