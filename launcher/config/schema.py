@@ -80,6 +80,7 @@ class Preflight(Enum):
     """What is looked at on every node before the ranks start; in a YAML file write ``"off"`` with quotes."""
 
     basic = "basic"
+    full = "full"
     off = "off"
 
 
@@ -295,6 +296,7 @@ class Watch:
     preflight: Preflight = Preflight.basic
     preflight_seconds: int = 10  # for all checks of a node together
     sample_seconds: float = 5.0  # between two samples of a node; 0: none, and nothing odd is looked for in them
+    probe_seconds: int = 120  # with preflight=full: for torch to start on all nodes, and all ranks to sum numbers
 
 
 @dataclass

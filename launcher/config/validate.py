@@ -38,6 +38,7 @@ _POSITIVE = (
     ("checkpoint.keep", lambda c: c.checkpoint.keep),
     ("watch.rendezvous", lambda c: c.watch.rendezvous),
     ("watch.preflight_seconds", lambda c: c.watch.preflight_seconds),
+    ("watch.probe_seconds", lambda c: c.watch.probe_seconds),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),

@@ -93,8 +93,10 @@ def build(config: Config, here: Here) -> Plan:
 
 
 def _budgets(watch: config_schema.Watch) -> Budgets:
-    preflight_s = 0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds)
-    return Budgets(watch.rendezvous, watch.stop_grace, preflight_s, watch.sample_seconds)
+    kinds = config_schema.Preflight
+    preflight_s = 0.0 if watch.preflight is kinds.off else float(watch.preflight_seconds)
+    probe_s = float(watch.probe_seconds) if watch.preflight is kinds.full else 0.0
+    return Budgets(watch.rendezvous, watch.stop_grace, preflight_s, watch.sample_seconds, probe_s)
 
 
 def _retry(settings: config_schema.Retry) -> Retry:

@@ -92,6 +92,8 @@ class Budgets:
     """For all checks of a node together; 0 for none of them."""
     sample_s: float = 5.0
     """Between two samples of a node; 0 for none."""
+    probe_s: float = 0.0
+    """For a first all-reduce over all ranks, before they start; 0 for none."""
 
 
 @dataclass(frozen=True)
