@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "node": {"records", "slurm", *PLAN_DATA},
     "submit": {"plan", "records", "slurm", "config"},
     "train": {"records"},
-    "cli": {"config", "plan", "submit", "records", "slurm"},
+    "diagnose": {"config", "plan", "submit", "records", "slurm"},
+    "cli": {"config", "plan", "submit", "records", "slurm", "diagnose"},
 }
 ANYONE = {"errors", ""}  # the package itself: its version
 

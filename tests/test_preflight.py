@@ -81,6 +81,28 @@ def test_a_fault_of_a_gpu_is_one_line_with_the_gpu_and_what_to_do(
     assert finding.message.endswith(next(one.fix for one in run.CHECKS if one.id == check))
 
 
+@pytest.mark.parametrize(
+    ("wiring", "paths"),
+    [
+        ({}, [["-", "NV18"], ["NV18", "-"]]),  # through a switch, which takes all links
+        ({"0.1.direct": 4, "1.0.direct": 4}, [["-", "NV4"], ["NV4", "-"]]),
+        ({"0.1.by_nvlink": 0, "1.0.by_nvlink": 0, "0.1.level": 10, "1.0.level": 10}, [["-", "PIX"], ["PIX", "-"]]),
+        ({"0.links": 0, "1.links": 0, "0.1.level": 50, "1.0.level": 40}, [["-", "SYS"], ["NODE", "-"]]),
+        ({"0.lost": 1}, [["-", "-"], ["-", "-"]]),
+    ],
+)
+def test_how_gpus_reach_each_other_is_told_as_nvidia_smi_tells_it(
+    driver: FakeDriver, wiring: dict[str, int], paths: list[list[str]]
+) -> None:
+    driver.says({"gpus": 2, **wiring})
+    assert look(device="cuda", gpus=2).facts["gpus"]["paths"] == paths
+
+
+def test_interfaces_are_described_as_the_kernel_does() -> None:
+    seen = look().facts["interfaces"]
+    assert {*seen["links"]} == {*seen["interfaces"]} and seen["links"]["lo"]["mtu"] > 1000
+
+
 def test_a_power_cap_and_idleness_are_no_faults(driver: FakeDriver) -> None:
     driver.says({"gpus": 4, "0.throttle": 0x1, "1.throttle": 0x4})
     assert found(look(**ON_CUDA)) == []
@@ -436,6 +458,7 @@ def test_the_table_in_the_documentation_is_what_the_code_looks_for() -> None:
     [
         ("watch.preflight_seconds=0", "too small"),
         ("watch.preflight=ful", "preflight"),
+        ("watch.probe_seconds=0", "too small"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(override: str, answer: str) -> None:

@@ -20,6 +20,7 @@ class Arguments:
     output: str | None = None
     template: str | None = None
     json: bool = False
+    full: bool = False
     help: bool = False
     version: bool = False
     multirun: bool = False
@@ -63,6 +64,8 @@ def _take_flag(arguments: Arguments, word: str, verb: str) -> bool:
         arguments.multirun = True
     elif word == "--json" and verb in ("plan", "doctor"):
         arguments.json = True
+    elif word == "--full" and verb == "doctor":
+        arguments.full = True
     else:
         return False
     return True

@@ -37,10 +37,12 @@ verbs
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
   doctor [KEY=VALUE ...]     what is wrong with this machine or, with cluster=NAME, with nodes of that cluster, before
-                             a run finds out; --json for programs
+                             a run finds out; --full sums numbers over all ranks, too; --json for programs
   profile [--partition P] > FILE
                              a cluster profile, written by asking Slurm; --probe asks a node too
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
+  nccl diagnose [KEY=VALUE ...]
+                             which groups of ranks do not talk to each other, and which settings cure it
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices

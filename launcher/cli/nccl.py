@@ -1,4 +1,4 @@
-"""``nccl``: the catalogue of known NCCL settings, as a table and as an adviser."""
+"""``nccl``: the catalogue of known NCCL settings, as a table, as an adviser, and tried out one after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from launcher.errors import UserError
 
 
 def nccl(argv: Sequence[str]) -> int:
-    """``nccl list [--json]`` and ``nccl explain TEXT``."""
+    """``nccl list [--json]``, ``nccl explain TEXT`` and ``nccl diagnose [KEY=VALUE ...]``."""
+    if argv[:1] == ["diagnose"]:
+        from launcher.cli.nccl_diagnose import nccl_diagnose
+
+        return nccl_diagnose(argv[1:])
     options = _parser().parse_args(argv)
     entries = catalogue(options.config_dir).entries()
     if options.verb == "explain":
@@ -45,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--json", action="store_true", help="for programs: everything, by name")
     explain = verbs.add_parser("explain", help="the entries that fit an error text")
     explain.add_argument("text", nargs="+", metavar="TEXT", help="the text, or - to read it from standard input")
+    verbs.add_parser("diagnose", help="all-reduce tests here or on a cluster; --help says more")  # in a file of its own
     for verb in (show, explain):
         verb.add_argument(
             "--config-dir", "-cd", action="append", default=[], metavar="DIR", help="with entries of your own"

@@ -80,6 +80,7 @@ class Preflight(Enum):
     """What is looked at on every node before the ranks start; in a YAML file write ``"off"`` with quotes."""
 
     basic = "basic"
+    full = "full"
     off = "off"
 
 
@@ -299,6 +300,7 @@ class Watch:
     hang_ceiling: int = 1800  # it is suspected after 5 times the longest pause so far, but not later than this
     hang_first: int = 600  # nor sooner than this, until the run is under way
     hang_end: Optional[int] = 1800  # seconds without progress, at least, until a hung attempt is ended; null: never
+    probe_seconds: int = 120  # with preflight=full: for torch to start on all nodes, and all ranks to sum numbers
 
 
 @dataclass

@@ -43,6 +43,7 @@ _POSITIVE = (
     ("watch.hang_ceiling", lambda c: c.watch.hang_ceiling),
     ("watch.hang_first", lambda c: c.watch.hang_first),
     ("watch.hang_end", lambda c: c.watch.hang_end),
+    ("watch.probe_seconds", lambda c: c.watch.probe_seconds),
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import launcher
 from launcher.errors import LauncherError
 from launcher.plan import container
 from launcher.plan.plan import Mount, Plan
@@ -37,12 +39,22 @@ def prepare(
     return container.wrap(plan, command, names), container.carried(plan.container, environment, names)
 
 
-def _with_our_code(plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
+def outside_of_runs(plan: Plan, host: str) -> dict[str, str]:
+    """The environment of ranks like the plan's, on a host, before there is such a run: for tests of the nodes.
+
+    What would write into the directory of an attempt is left out.
+    """
+    settings = tuple(setting for setting in plan.environment if not setting.in_attempt)
+    values = replace(plan, environment=settings).values(names=lambda hosts: host in expand(hosts))
+    return _with_our_code(plan, {**os.environ, **values}, Path(launcher.__file__).resolve().parents[1])
+
+
+def _with_our_code(plan: Plan, environment: Mapping[str, str], code: Path | None = None) -> dict[str, str]:
     """This package, what lets the agent look into ranks, and the submission's own PYTHONPATH, before all else."""
-    copy = RunDir(Path(plan.run_dir)).code
+    copy = code or RunDir(Path(plan.run_dir)).code
     seen = () if plan.budgets.hang is None else (str(copy / "launcher/train/site"),)
-    code = (str(copy), *seen, *plan.import_paths)
-    path = dict.fromkeys([*code, *filter(None, environment.get("PYTHONPATH", "").split(":"))])
+    ours = (str(copy), *seen, *plan.import_paths)
+    path = dict.fromkeys([*ours, *filter(None, environment.get("PYTHONPATH", "").split(":"))])
     return {**environment, "PYTHONPATH": ":".join(path)}
 
 

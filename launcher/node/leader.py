@@ -27,7 +27,7 @@ from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from launcher.records.checkpoints import Checkpoint
 from launcher.records.files import read_json
-from launcher.records.preflight import ERROR, Finding, NodeReport, compare
+from launcher.records.preflight import ERROR, Finding, NodeReport, all_reduce_line, compare
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -125,10 +125,11 @@ class Leader(Member):
         if not await self._gather():
             return
         address = self.place.host if len(self._nodes) > 1 else "127.0.0.1"
-        with ports.reserved(f"{self._start_id}.{self._attempt.number}.torchrun") as port:
+        key = f"{self._start_id}.{self._attempt.number}"
+        with ports.reserved(f"{key}.torchrun") as port, ports.reserved(f"{key}.probe") as probe_port:
             checkpoint = self._resume()
             path = str(checkpoint.path) if checkpoint else ""
-            start = Start(str(self._attempt.path), address, port, path, self._nodes)
+            start = Start(str(self._attempt.path), address, port, path, self._nodes, probe_port)
             self._journal.note("start", **asdict(start))
             self._journal.rendezvous(self.place, start, checkpoint.iteration if checkpoint else 0)
             if not self._started_before:
@@ -238,10 +239,12 @@ class Leader(Member):
         """Say what is wrong with a node, and end what would fail or hang on it."""
         self._reports[report.host] = report
         everybody = [self._reports[host] for host in self._hosts() if host in self._reports]
-        findings = [*report.findings, *(compare(everybody) if len(everybody) == len(self._nodes) else [])]
-        self._journal.note(
-            "preflight", host=report.host, seconds=report.seconds, findings=[vars(one) for one in findings]
-        )
+        everybody = everybody if len(everybody) == len(self._nodes) else []
+        findings, speed = [*report.findings, *compare(everybody)], all_reduce_line(everybody)
+        found = [vars(finding) for finding in findings]
+        self._journal.note("preflight", host=report.host, seconds=report.seconds, findings=found, all_reduce=speed)
+        if speed:
+            say(self.place, speed)
         for finding in findings:
             say(self.place, f"{finding.severity} on {finding.host}: {finding.message} [{finding.check}]")
         errors = [finding for finding in findings if finding.severity == ERROR]

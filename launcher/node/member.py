@@ -6,21 +6,25 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.errors import LauncherError
 from launcher.node import control
 from launcher.node.aside import aside
 from launcher.node.hang.watch import period_s
 from launcher.node.place import Place
+from launcher.node.preflight import full
 from launcher.node.preflight.run import preflight
 from launcher.node.preflight.wanted import wanted
-from launcher.node.ranks import Ranks, Start
+from launcher.node.ranks import Ranks, Report, Start
 from launcher.node.samples import Sample, Watched, sampling
 from launcher.node.watching import seen_of
 from launcher.plan.plan import Plan
+from launcher.records.preflight import NodeReport
 from launcher.records.rundir import Attempt, RunDir
 
 FAILURE_GRACE_S = 1.0
@@ -29,6 +33,8 @@ TERMINATED = 143
 """Exit code of an agent that was asked to stop: 128 + SIGTERM, as a shell has it."""
 REQUEUE_ME = 75
 """Exit code of an agent whose run goes on when the job that it shares does: TEMPFAIL of sysexits.h."""
+_NODE_0_S = 180.0
+"""How long node 0 may take to end an attempt whose first all-reduce went wrong: the other nodes may hang in theirs."""
 _REQUESTS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGUSR2: "time_limit"}
 
 
@@ -70,16 +76,56 @@ class Member:
         task.add_done_callback(self._tasks.discard)
 
     def start_ranks(self, start: Start) -> None:
-        """Start them, and look at the node meanwhile: torchrun takes longer."""
+        """Start them, and look at the node meanwhile: torchrun takes longer. A look that needs torch comes first."""
         self.ranks = Ranks(self.plan, self.place.node, self.place.host, start)
+        self._stopped = asyncio.Event()
+        looks = self.plan.budgets.preflight_s > 0 and not self._looked
+        self._looked = True  # after an attempt that was killed the driver may take a moment to free its memory
+        if looks and self.plan.budgets.probe_s:
+            self.background(self._run_after_all_reduce(self.ranks, start))
+            return
         self.background(self._run_ranks(self.ranks, Attempt(Path(start.attempt))))
-        if self.plan.budgets.preflight_s and not self._looked:
-            self._looked = True  # after an attempt that was killed the driver may take a moment to free its memory
+        if looks:
             self.background(self._look_at_node())
 
     async def _look_at_node(self) -> None:
-        report = await preflight(wanted(self.plan, self.place), self.plan.budgets.preflight_s)
+        self._tell(await self._look())
+
+    async def _look(self) -> NodeReport:
+        return await preflight(wanted(self.plan, self.place), self.plan.budgets.preflight_s)
+
+    def _tell(self, report: NodeReport) -> None:
         self.inbox.put_nowait(Event("preflight", self.place.node, report.to_message()))
+
+    async def _run_after_all_reduce(self, ranks: Ranks, start: Start) -> None:
+        """Start the ranks when a first all-reduce has shown that they can talk to each other, and not before."""
+        looking = asyncio.create_task(self._look_with_torch(start))
+        stopped = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait([looking, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if looking.done() and not stopped.done() and looking.result():
+            stopped.cancel()
+            await self._run_ranks(ranks, Attempt(Path(start.attempt)))
+            return
+        looking.cancel()
+        await asyncio.wait([looking, stopped], timeout=_NODE_0_S, return_when=asyncio.ALL_COMPLETED)
+        report = Report(self.place.node, 1, message="a first all-reduce went wrong: the ranks were not started")
+        self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
+
+    async def _look_with_torch(self, start: Start) -> bool:
+        """Tell node 0 what is wrong here, the all-reduce included; returns whether it went well."""
+        report, began = await self._look(), time.monotonic()
+        if report.errors:
+            self._tell(report)
+            return False
+        place, nodes = start.nodes.index(self.place.node), len(start.nodes)
+        world = full.world_of(self.plan, place, nodes, start.master_addr, start.probe_port)
+        try:
+            seen = await full.all_reduce_in_run(self.plan, self.place, Attempt(Path(start.attempt)), world)
+        except LauncherError:  # the ranks themselves will say it
+            self._tell(report)
+            return True
+        self._tell(full.with_ranks(report, seen, began))
+        return full.all_well(seen)
 
     async def _run_ranks(self, ranks: Ranks, attempt: Attempt) -> None:
         pulse = asyncio.create_task(self._feel_pulse(ranks))
@@ -125,6 +171,7 @@ class Member:
 
     def stop_ranks(self, grace_s: float) -> None:
         if self.ranks is not None:
+            self._stopped.set()
             self.background(self.ranks.stop(grace_s))
 
     async def next_event(self, deadline: float | None) -> Event | None:

@@ -81,7 +81,8 @@ def _snapshot(nvml: Any) -> dict[str, Any]:
     }
     try:
         gpus = _gpus(nvml, _health)
-        return {**found, "gpus": gpus, "peers": _peers(nvml, gpus)}
+        peers = ["".join(row) for row in _pairs(nvml, gpus, _peer)]
+        return {**found, "gpus": gpus, "peers": peers, "paths": _pairs(nvml, gpus, _path)}
     except nvml.NVMLError as error:
         return {**found, "state": BROKEN, "message": str(error)}
 
@@ -195,17 +196,49 @@ def _slices(nvml: Any, handle: Any) -> list[str]:
     return [nvml.nvmlDeviceGetUUID(one) for one in slices if one is not None]
 
 
-def _peers(nvml: Any, gpus: list[Gpu]) -> list[str]:
-    """A row per GPU: 1 where it reads another one's memory, 0 where not, - for itself and the lost."""
+def _pairs(nvml: Any, gpus: list[Gpu], read: Callable[[Any, Any, Any], str]) -> list[list[str]]:
+    """A row per GPU with what is read of it and each GPU; - for itself and the lost."""
     handles = [None if "error" in gpu else nvml.nvmlDeviceGetHandleByIndex(gpu["index"]) for gpu in gpus]
-    return ["".join(_peer(nvml, one, other) for other in handles) for one in handles]
+    return [[_pair(nvml, one, other, read) for other in handles] for one in handles]
+
+
+def _pair(nvml: Any, one: Any, other: Any, read: Callable[[Any, Any, Any], str]) -> str:
+    return "-" if one is None or other is None or one is other else read(nvml, one, other)
 
 
 def _peer(nvml: Any, one: Any, other: Any) -> str:
-    if one is None or other is None or one is other:
-        return "-"
+    """1 where the one reads the other one's memory, 0 where not."""
     status = _try(nvml, nvml.nvmlDeviceGetP2PStatus, one, other, 0)  # 0: reading
     return str(int(status == nvml.NVML_P2P_STATUS_OK))
+
+
+_LEVELS = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""nvmlGpuTopologyLevel_t, in the words of ``nvidia-smi topo -m``; SAME: two GPUs of one board."""
+_P2P_BY_NVLINK = 2  # NVML_P2P_CAPS_INDEX_NVLINK
+
+
+def _path(nvml: Any, one: Any, other: Any) -> str:
+    """How the one reaches the other, as in ``nvidia-smi topo -m``: NV and the number of NVLinks, or PIX and so on."""
+    direct = _links_to(nvml, one, other)
+    if direct:
+        return f"NV{direct}"
+    by_nvlink = _try(nvml, nvml.nvmlDeviceGetP2PStatus, one, other, _P2P_BY_NVLINK) == nvml.NVML_P2P_STATUS_OK
+    if by_nvlink and (links := min(_links(nvml, one), _links(nvml, other))):  # through a switch, which takes all
+        return f"NV{links}"
+    return _LEVELS.get(_try(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, one, other), "?")
+
+
+def _links_to(nvml: Any, one: Any, other: Any) -> int:
+    """The NVLinks that end at the other one, without a switch between."""
+    target = _try(nvml, nvml.nvmlDeviceGetPciInfo, other)
+    if target is None:
+        return 0
+    ends = (_try(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, one, link) for link in range(_links(nvml, one)))
+    return sum(_same_place(end, target) for end in ends if end is not None)
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    return (one.domain, one.bus, one.device) == (other.domain, other.bus, other.device)
 
 
 def _try(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -89,6 +89,8 @@ class Start:
     """The checkpoint to start from, or empty."""
     nodes: Sequence[int] = (0,)
     """The nodes of the allocation that train, in the order of their ranks; the others are spare."""
+    probe_port: int = 0
+    """Of a first all-reduce, where there is one before the ranks start."""
 
 
 class Ranks:

@@ -114,7 +114,10 @@ def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
 
 
 OF_THE_RUN = frozenset(
-    ("run-dir", "scratch", "interface", "python", "script", "gpu-cuda", "odd-versions", "odd-script")
+    (
+        "run-dir", "scratch", "interface", "python", "script", "gpu-cuda", "odd-versions", "odd-script", "torch",
+        "interconnect",
+    )
 )  # fmt: skip
 """Checks that find what is wrong with the configuration or the software: no other node would be better."""
 

@@ -93,10 +93,12 @@ def build(config: Config, here: Here) -> Plan:
 
 
 def _budgets(watch: config_schema.Watch) -> Budgets:
+    kinds = config_schema.Preflight
     return Budgets(
         rendezvous_s=watch.rendezvous,
         stop_grace_s=watch.stop_grace,
-        preflight_s=0.0 if watch.preflight is config_schema.Preflight.off else float(watch.preflight_seconds),
+        preflight_s=0.0 if watch.preflight is kinds.off else float(watch.preflight_seconds),
+        probe_s=float(watch.probe_seconds) if watch.preflight is kinds.full else 0.0,
         sample_s=watch.sample_seconds,
         hang=_patience(watch),
     )

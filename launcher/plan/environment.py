@@ -21,7 +21,7 @@ def layers(config: Config, run_dir: Path, submit_dir: Path, resources: Resources
         *_mapping(config.library.env, f"library {config.library.name}"),
         *_prepare(config),
         *_accelerate(config),
-        *_workarounds(config.nccl),
+        *workaround_settings(config.nccl),
         *_mapping(config.cluster.env, f"cluster {config.cluster.name}"),
     )
 
@@ -85,7 +85,8 @@ def _may_be_deepspeed(settings: Accelerate) -> bool:
     return by_file or "ACCELERATE_USE_DEEPSPEED" in _SHARDING.get(settings.mode or AccelerateMode.ddp, {})
 
 
-def _workarounds(chosen: Mapping[str, Workaround]) -> Iterator[Setting]:
+def workaround_settings(chosen: Mapping[str, Workaround]) -> Iterator[Setting]:
+    """What entries of the catalogue set."""
     for name, entry in chosen.items():
         origin, hosts = f"nccl {name}", entry.hosts or ""
         for variable, value in entry.env.items():

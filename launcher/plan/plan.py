@@ -108,6 +108,8 @@ class Budgets:
     """Between two samples of a node; 0 for none."""
     hang: Patience | None = None
     """None: nobody watches whether the run moves."""
+    probe_s: float = 0.0
+    """For a first all-reduce over all ranks, before they start; 0 for none."""
 
 
 @dataclass(frozen=True)

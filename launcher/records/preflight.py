@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median_low
 from typing import Any
 
+from launcher.records.probe import FAILED, OK, TOGETHER, RankSeen, bandwidth, judge, number_of
+from launcher.records.shared_output import in_pieces, messages
+
 ERROR, WARNING = "error", "warning"
 """An error stops the run, for it would fail or hang; a warning is said, and the run starts."""
 CLOCK_TOLERANCE_S = 5.0
 """Nodes whose clocks differ by less are alike: nothing of a training depends on it, only who reads the logs."""
 
+RANKS = "all_reduce"
+"""Of the facts, what was seen of the ranks of a first all-reduce."""
 Facts = Mapping[str, Mapping[str, Any]]
 """By topic: what was seen, as it was seen."""
 
@@ -71,32 +75,21 @@ class NodeReport:
         return NodeReport(data["host"], data["facts"], findings, data["seconds"])
 
 
-_LONGEST_PIECE = 800
-"""Characters: srun mixes the lines of several nodes where they are longer than 1,024 bytes."""
-
-
 def as_lines(node: int, report: NodeReport) -> list[str]:
     """A report for a standard output that several nodes share."""
-    text = json.dumps(report.to_message())
-    starts = range(0, len(text), _LONGEST_PIECE)
-    return [f"preflight {node} {text[start : start + _LONGEST_PIECE]}" for start in starts]
+    return in_pieces("preflight", str(node), report.to_message())
 
 
 def from_lines(output: str) -> dict[int, NodeReport]:
     """The reports in such an output, by node, whatever else stands in it; one that is incomplete is left out."""
-    texts: dict[int, str] = {}
-    for line in output.splitlines():
-        word, _, rest = line.partition(" ")
-        node, _, piece = rest.partition(" ")
-        if word == "preflight" and node.isdigit():
-            texts[int(node)] = texts.get(int(node), "") + piece
-    return {node: report for node, text in sorted(texts.items()) if (report := _parsed(text)) is not None}
+    found = {int(key): _parsed(message) for key, message in messages("preflight", output) if key.isdigit()}
+    return {node: report for node, report in sorted(found.items()) if report is not None}
 
 
-def _parsed(text: str) -> NodeReport | None:
+def _parsed(message: Any) -> NodeReport | None:
     try:
-        return NodeReport.from_message(json.loads(text))
-    except (ValueError, KeyError, TypeError):
+        return NodeReport.from_message(message)
+    except (KeyError, TypeError):
         return None
 
 
@@ -124,11 +117,27 @@ CLOCK = Check(
     "clock", "a clock that differs by more than 5 s from the other nodes",
     "have the administrators look after NTP there; until then times in its logs mislead", (WARNING,),
 )  # fmt: skip
+TORCH = Check(
+    "torch", "an interpreter of the ranks that cannot import torch, or whose torch has no CUDA although the run has",
+    "install torch as docs/libraries.md says, or give another interpreter with cluster.python or cluster.venv",
+)  # fmt: skip
+CUDA = Check(
+    "cuda", "CUDA that a process of the ranks cannot use, or that computes wrongly",
+    "leave the node out with cluster.exclude and tell the administrators, or train on CPUs with cluster.device=cpu",
+)  # fmt: skip
+ALL_REDUCE = Check(
+    "all-reduce", "ranks that fail, hang or add up wrongly in a first all-reduce, before the others do",
+    "leave the node out with cluster.exclude and tell the administrators, if it is not the code of another version",
+)  # fmt: skip
+INTERCONNECT = Check(
+    "interconnect", "a first all-reduce that no rank gets through",
+    "python -m launcher nccl diagnose, with the same keys, finds the setting that helps, if there is one",
+)  # fmt: skip
 NO_ANSWER = Check(
     "no-answer", "no answer from the node at all",
     "is it up, does it see the Python and the code of this machine? doctor's last words are on stderr",
 )  # fmt: skip
-CHECKS = (VERSIONS, SCRIPT, DRIVER, GPUS, LINKS, CLOCK, NO_ANSWER)
+CHECKS = (VERSIONS, SCRIPT, DRIVER, GPUS, LINKS, CLOCK, ALL_REDUCE, INTERCONNECT, NO_ANSWER)
 
 
 def compare(reports: Sequence[NodeReport], *, at_once: bool = False) -> list[Finding]:
@@ -140,7 +149,7 @@ def compare(reports: Sequence[NodeReport], *, at_once: bool = False) -> list[Fin
             those are that know the leader's time.
     """
     found = [finding for rule in _ALIKE for finding in _odd(reports, *rule)]
-    return [*found, *_odd_clocks(reports, "time" if at_once else "offset_s")]
+    return [*found, *_odd_clocks(reports, "time" if at_once else "offset_s"), *_all_reduce(reports)]
 
 
 def _version(name: str) -> Callable[[Facts], Any]:
@@ -192,6 +201,36 @@ def _odd(
     for host, value in known:
         if value != usual:
             yield check.finding(host, f"{label} {value} here and {usual} on {count} of {len(known)} nodes", severity)
+
+
+def ranks_of(reports: Sequence[NodeReport]) -> list[RankSeen]:
+    """The ranks of the all-reduce, if there was one."""
+    return [RankSeen.from_message(seen) for report in reports for seen in report.facts.get(RANKS, {}).get("ranks", ())]
+
+
+def _all_reduce(reports: Sequence[NodeReport]) -> Iterator[Finding]:
+    ranks = ranks_of(reports)
+    verdict = judge(ranks)
+    if verdict.outcome == OK or any(seen.outcome == FAILED and seen.phase not in TOGETHER for seen in ranks):
+        return  # a rank that failed by itself has been named by its node
+    if not verdict.culprits:
+        text = f"a first all-reduce of {number_of(len(ranks), 'rank')} {verdict.outcome}: {verdict.line}"
+        if all(seen.phase in TOGETHER for seen in ranks):
+            yield INTERCONNECT.finding(reports[0].host, text)
+        else:
+            yield TORCH.finding(reports[0].host, f"{text}; watch.probe_seconds=S gives them more time")
+    for host in dict.fromkeys(seen.host for seen in ranks if seen.rank in verdict.culprits):
+        yield ALL_REDUCE.finding(host, f"in a first all-reduce {verdict.line}")
+
+
+def all_reduce_line(reports: Sequence[NodeReport]) -> str:
+    """How fast the all-reduce was, for a person; empty where there was none, or where it went wrong."""
+    ranks = ranks_of(reports)
+    speed = bandwidth(ranks)
+    if not ranks or judge(ranks).outcome != OK or speed is None:
+        return ""
+    where, backend = f"{number_of(len(ranks), 'rank')} on {number_of(len(reports), 'node')}", ranks[0].facts["backend"]
+    return f"all-reduce over {where} through {backend}: {speed:.3g} GB/s of bus bandwidth"
 
 
 def _odd_clocks(reports: Sequence[NodeReport], key: str) -> Iterator[Finding]:

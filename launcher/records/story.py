@@ -118,8 +118,8 @@ def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
         names: list[str] = [hosts[node] for node in event["nodes"] if node < len(hosts)]
         resume = f", from checkpoint {Path(event['resume']).name}" if event["resume"] else ""
         yield f"ranks start on {_several(names, 'nodes')}, master {event['master_addr']}:{event['master_port']}{resume}"
-    elif kind == "preflight":
-        for one in event["findings"]:
+    elif kind in ("preflight", "warning"):
+        for one in event.get("findings", [event]):
             yield f"{one['severity']} on {one['host']}: {one['message']} [{one['check']}]"
     elif kind == "ended":
         host = hosts[event["node"]] if event["node"] < len(hosts) else f"node {event['node']}"
@@ -129,22 +129,15 @@ def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
             yield f"torchrun on {host} failed: {event['message']}"
     elif kind == "lost":
         yield f"{event['host']} is gone{', without a word' if event.get('silent') else ''}"
+    elif kind in ("suspicion", "hang"):
+        word = "hang" if kind == "hang" else "it may hang"
+        yield f"{word}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
     elif kind == "stop":
         yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:.0f} s to save"
     elif kind == "passed_over":
         yield event["why"]
-    elif kind == "warning":
-        yield f"{event['severity']} on {event['host']}: {event['message']} [{event['check']}]"
-    elif kind in ("suspicion", "hang"):
-        yield f"{'hang' if kind == 'hang' else 'it may hang'}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
-    elif kind == "asked":
-        yield f"Slurm says why: {event['cause'].replace('_', ' ')}{_of(event['down'])}"
     elif kind not in ("attempt", "verdict"):
         yield _as_it_is(event)
-
-
-def _of(hosts: Sequence[str]) -> str:
-    return f" ({_several(hosts, 'nodes')})" if hosts else ""
 
 
 def _as_it_is(event: Event) -> str:

@@ -8,12 +8,13 @@ import socket
 from pathlib import Path
 
 _ADAPTERS = Path("/sys/class/infiniband")
+MADE_BY_SOFTWARE = ("lo", "docker", "veth", "virbr", "br-", "cni", "flannel", "ifb", "dummy", "tun", "tap", "sit")
+"""Beginnings of the names of interfaces that lead to no other node."""
 
 
 def interfaces() -> list[str]:
     """Those that another node may be reached by: not the loopback, not what containers and virtual machines make."""
-    skipped = ("lo", "docker", "veth", "virbr", "br-", "cni", "flannel")
-    return [name for _, name in socket.if_nameindex() if not name.startswith(skipped)]
+    return [name for _, name in socket.if_nameindex() if not name.startswith(MADE_BY_SOFTWARE)]
 
 
 def adapters() -> list[str]:

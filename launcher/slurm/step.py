@@ -12,12 +12,11 @@ from launcher.slurm.directives import Value, as_arguments
 
 _WAIT_S = 60
 """For free nodes: somebody sits in front of it."""
-_MINUTES = 2
-_NOT_FOR_STEPS = {"job-name", "time", "signal", "requeue", "open-mode", "output", "error", "dependency"}
+NOT_FOR_STEPS = {"job-name", "time", "signal", "requeue", "open-mode", "output", "error", "dependency"}
 
 
 def run_on_nodes(
-    directives: Mapping[str, Value], nodes: int, srun_args: Sequence[str], script: str, text: str
+    directives: Mapping[str, Value], nodes: int, srun_args: Sequence[str], script: str, text: str, minutes: int
 ) -> tuple[str, str]:
     """Run lines of shell once per node of a new, short job; returns what they printed, and srun's last words.
 
@@ -27,16 +26,17 @@ def run_on_nodes(
         srun_args: more options of srun.
         script: for bash.
         text: what each of them reads from its standard input.
+        minutes: the job's time limit.
 
     Raises:
         SchedulerError: there is no srun, it was refused, no nodes were free in time, or it did not end.
     """
-    options = {name: value for name, value in directives.items() if name not in _NOT_FOR_STEPS}
-    ours = ["--job-name=doctor", f"--time={_MINUTES}", f"--immediate={_WAIT_S}", f"--ntasks={nodes}", "--quiet"]
+    options = {name: value for name, value in directives.items() if name not in NOT_FOR_STEPS}
+    ours = ["--job-name=doctor", f"--time={minutes}", f"--immediate={_WAIT_S}", f"--ntasks={nodes}", "--quiet"]
     command = ["srun", *as_arguments(options), *ours, "--kill-on-bad-exit=0", *srun_args, "bash", "-c", script]
     try:
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, errors="replace", timeout=_WAIT_S + 60 * _MINUTES,
+            command, input=text, capture_output=True, text=True, errors="replace", timeout=_WAIT_S + 60 * minutes,
             env={**outside_of_jobs(os.environ), "LC_ALL": "C"}, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:

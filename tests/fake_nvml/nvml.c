@@ -11,7 +11,9 @@
  *   2.processes 4711               a process that computes there
  *   2.more_processes 4712          and another one
  *   2.lost 1                       every call about GPU 2 fails with "GPU is lost"
- *   1.0.peer 0                     GPU 1 does not read GPU 0's memory
+ *   1.0.peer 0                     GPU 1 does not read GPU 0's memory; 1.0.by_nvlink 0: not through NVLink
+ *   1.0.direct 4                   4 of GPU 1's NVLinks end at GPU 0; the others end at a switch
+ *   1.0.level 10                   the nearest thing that both hang on, as nvmlGpuTopologyLevel_t numbers it
  *   slow.NAME 60000                the function NAME takes so many milliseconds, as when a driver hangs
  */
 #include <stdio.h>
@@ -226,10 +228,51 @@ Result nvmlDeviceGetP2PStatus(Device device, Device other, int what, int *status
 {
     char field[32];
 
-    (void)what;
     DEVICE_CALL;
-    snprintf(field, sizeof field, "%d.peer", other->gpu);
+    snprintf(field, sizeof field, what == 2 ? "%d.by_nvlink" : "%d.peer", other->gpu);
     *status = of(device, field, 1) ? 0 : 5;
+    return SUCCESS;
+}
+
+/* Of the PCI addresses only the bus differs: a GPU's is its number, a switch's is 255. */
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char text[32];
+} Pci;
+
+Result nvmlDeviceGetPciInfo_v3(Device device, Pci *pci)
+{
+    DEVICE_CALL;
+    *pci = (Pci){.bus = device->gpu};
+    return SUCCESS;
+}
+
+Result nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, Pci *pci)
+{
+    char field[32];
+    unsigned before = 0;
+
+    DEVICE_CALL;
+    *pci = (Pci){.bus = 255};
+    for (unsigned gpu = 0; gpu < value("gpus", 0); gpu++) {
+        snprintf(field, sizeof field, "%u.direct", gpu);
+        before += of(device, field, 0);
+        if (link < before) {
+            pci->bus = gpu;
+            break;
+        }
+    }
+    return SUCCESS;
+}
+
+Result nvmlDeviceGetTopologyCommonAncestor(Device device, Device other, unsigned *level)
+{
+    char field[32];
+
+    DEVICE_CALL;
+    snprintf(field, sizeof field, "%d.level", other->gpu);
+    *level = of(device, field, 50);
     return SUCCESS;
 }
 

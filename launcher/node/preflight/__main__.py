@@ -11,21 +11,37 @@ import dataclasses
 import os
 import socket
 import sys
+import time
 
+from launcher.node import ports
 from launcher.node.place import Place, find_place, is_this_host
+from launcher.node.preflight import full
 from launcher.node.preflight.run import BUDGET_S, preflight
 from launcher.node.preflight.wanted import wanted
 from launcher.plan.plan import Plan
-from launcher.records.preflight import as_lines
+from launcher.records.preflight import NodeReport, as_lines
 
 
 def main(arguments: list[str]) -> int:
     """Look at this node and print the report; findings are no failure of this program."""
     plan = Plan.from_json(sys.stdin.read())
     place = _place(plan)
-    report = asyncio.run(preflight(wanted(plan, place), float(arguments[0]) if arguments else BUDGET_S))
+    report = asyncio.run(_look(plan, place, float(arguments[0]) if arguments else BUDGET_S))
     print("\n".join(as_lines(place.node, report)), flush=True)
     return 0
+
+
+async def _look(plan: Plan, place: Place, budget_s: float) -> NodeReport:
+    report = await preflight(wanted(plan, place), budget_s)
+    if not plan.budgets.probe_s:
+        return report
+    if plan.container is not None:
+        return full.without_ranks(report, "the ranks' torch is in an image: watch.preflight=full looks there in a run")
+    nodes = 1 if plan.scheduler == "none" else len(place.hosts)
+    key = ".".join(os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")) if nodes > 1 else plan.run_id
+    world = full.world_of(plan, place.node if nodes > 1 else 0, nodes, place.hosts[0], ports.candidates(key)[0])
+    began = time.monotonic()
+    return full.with_ranks(report, await full.all_reduce_outside(plan, place, world), began)
 
 
 def _place(plan: Plan) -> Place:

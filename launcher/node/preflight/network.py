@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launcher.node.links import links, ports
 from launcher.node.preflight.machine import adapters
 from launcher.node.preflight.topic import Topic
 from launcher.node.preflight.wanted import Wanted
@@ -117,7 +118,8 @@ REVERSE_NAMES = Topic("reverse_names", _look_back, _judge_back, _DEADLINE_S, _la
 
 
 def _look_at_interfaces(wanted: Wanted, _: float) -> dict[str, Any]:
-    return {"interfaces": [name for _, name in socket.if_nameindex()], "adapters": adapters()}
+    interfaces = [name for _, name in socket.if_nameindex()]
+    return {"interfaces": interfaces, "adapters": adapters(), "links": links(interfaces), "ports": ports(adapters())}
 
 
 def _judge_interfaces(wanted: Wanted, facts: Facts) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from launcher.node.preflight import gpus, machine, network, places, software
+from launcher.node.preflight import full, gpus, machine, network, places, software
 from launcher.node.preflight.topic import NOT_CHECKED, Topic
 from launcher.node.preflight.wanted import Wanted
 from launcher.records.preflight import Check, Finding, NodeReport
@@ -26,7 +26,7 @@ TOPICS = (
     network.INTERFACES,
     software.TOPIC,
 )
-CHECKS: tuple[Check, ...] = (*(check for topic in TOPICS for check in topic.checks), NOT_CHECKED)
+CHECKS: tuple[Check, ...] = (*(check for topic in TOPICS for check in topic.checks), *full.CHECKS, NOT_CHECKED)
 """All that one node can be told to be wrong; what several nodes differ in is in launcher.records.preflight."""
 
 
