@@ -20,7 +20,7 @@ from tests.warm import Warm, suits
 
 ROOT = Path(__file__).resolve().parents[1]
 
-settings.register_profile("here", deadline=None)  # a busy machine is no fault
+settings.register_profile("here", deadline=None, max_examples=50)  # a busy machine is no fault
 settings.load_profile("here")
 
 Launch = Callable[..., "subprocess.CompletedProcess[str]"]

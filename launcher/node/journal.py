@@ -26,9 +26,10 @@ class Journal:
         with contextlib.suppress(OSError):
             append_json_line(self._attempt.events, {"time": time.time(), "event": event, **facts})
 
-    def preflight(self, report: NodeReport, findings: Sequence[Finding]) -> None:
+    def preflight(self, report: NodeReport, findings: Sequence[Finding], speed: str) -> None:
         """What it found on a node, and, with the last node's, between the nodes."""
-        self.note("preflight", host=report.host, seconds=report.seconds, findings=[vars(one) for one in findings])
+        found = [vars(one) for one in findings]
+        self.note("preflight", host=report.host, seconds=report.seconds, findings=found, all_reduce=speed)
 
     def rendezvous(self, place: Place, start: Start, resumed_at: int) -> None:
         """For status, and for the verdict: the checkpoint itself may be gone by then."""

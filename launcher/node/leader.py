@@ -10,10 +10,10 @@ from pathlib import Path
 
 from launcher.node import control, ports, retry
 from launcher.node.conclusion import conclude, insist, progress_of, secure
-from launcher.node.hang.watch import HANG, HangWatch, Suspicion
 from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
 from launcher.node.journal import Journal
+from launcher.node.lookout import Lookout
 from launcher.node.member import FAILURE_GRACE_S, REQUEUE_ME, TERMINATED, Event, Member, say
 from launcher.node.place import Place
 from launcher.node.ranks import Report, Start
@@ -22,12 +22,10 @@ from launcher.node.roster import Roster
 from launcher.node.silent import settle_earlier
 from launcher.node.tracking import tracking
 from launcher.node.verdict import Findings, judge
-from launcher.node.watching import Watch
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from launcher.records.checkpoints import Checkpoint
 from launcher.records.files import read_json
-from launcher.records.preflight import ERROR, Finding, NodeReport, all_reduce_line, compare
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -96,7 +94,6 @@ class Leader(Member):
         self._began = time.time()
         self._findings = Findings()
         self._nodes: tuple[int, ...] = ()  # that train, in the order of their ranks
-        self._reports: dict[str, NodeReport] = {}  # of their preflight, by host
         self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
         self._deadline: float | None = None  # for the reports, once the ranks are being stopped
         self._attempt: Attempt = self.run.claim_attempt()
@@ -136,12 +133,12 @@ class Leader(Member):
                 say(self.place, "environment of the ranks\n  " + "\n  ".join(self.plan.describe_environment()))
             self._started_before = True
             self._roster.broadcast("start", asdict(start))
-            self._watch = Watch(self.plan, dict(zip(self._nodes, self._hosts())))
+            self._lookout = Lookout(
+                self.plan, self.place, self._nodes, self._roster, self._findings, self._journal,
+                self.look_into_ranks, self._stop_all,
+            )  # fmt: skip
             self.start_ranks(start)
-            self._hang_watch = HangWatch.over(
-                self.plan, self._nodes, self.place.hosts, self._ask_all, self._tell_of_hang
-            )
-            with tracking(self.plan, self.run, self._attempt, self.place.host), self._hang_watch:
+            with tracking(self.plan, self.run, self._attempt, self.place.host), self._lookout:
                 await self._until_all_ended()
 
     async def _gather(self) -> bool:
@@ -190,36 +187,16 @@ class Leader(Member):
             else:
                 self._react(event)
 
-    def _ask_all(self, question: int) -> None:
-        self._roster.broadcast("look", {"question": question})
-        self.look_into_ranks(question)
-
-    def _tell_of_hang(self, event: str, suspicion: Suspicion | None) -> None:
-        """What the watch finds; while the ranks are being stopped they may stand still."""
-        if self._deadline is not None:
-            return
-        self._findings.suspicion, self._findings.hung = suspicion, event == HANG
-        self._journal.note(event, **({} if suspicion is None else suspicion.to_record()))
-        say(self.place, "it moves again" if suspicion is None else suspicion.line(event))
-        if event == HANG:
-            self.inbox.put_nowait(Event("hang"))
-
     def _lost_nodes(self) -> set[int]:
         return {node for node, host in enumerate(self.place.hosts) if host in self._findings.lost}
 
     def _react(self, event: Event) -> None:
-        if event.kind == "preflight":
-            self._look_at(NodeReport.from_message(event.body))
-        elif event.kind == "sample":
-            self._warn(self._watch.take(event.node, event.body))
+        if event.kind in Lookout.KINDS:
+            self._lookout.take(event)
         elif event.kind == "report":
             self._take(Report.from_message(event.body))
         elif event.kind == "gone":
             self._lose(event.node, silent=bool(event.body.get("silent")))
-        elif event.kind in ("pulse", "facts"):
-            self._hang_watch.take(event.kind, event.node, event.body)
-        elif event.kind == "hang" and self._findings.hung:
-            self._stop_all("hang", FAILURE_GRACE_S)
         elif event.kind == "request":
             self._request(event.node, event.body["request"])
 
@@ -234,31 +211,6 @@ class Leader(Member):
         if silent:
             self._findings.dead.append(host)
         self._stop_all("failure", FAILURE_GRACE_S)
-
-    def _look_at(self, report: NodeReport) -> None:
-        """Say what is wrong with a node, and end what would fail or hang on it."""
-        self._reports[report.host] = report
-        everybody = [self._reports[host] for host in self._hosts() if host in self._reports]
-        everybody = everybody if len(everybody) == len(self._nodes) else []
-        findings, speed = [*report.findings, *compare(everybody)], all_reduce_line(everybody)
-        found = [vars(finding) for finding in findings]
-        self._journal.note("preflight", host=report.host, seconds=report.seconds, findings=found, all_reduce=speed)
-        if speed:
-            say(self.place, speed)
-        for finding in findings:
-            say(self.place, f"{finding.severity} on {finding.host}: {finding.message} [{finding.check}]")
-        errors = [finding for finding in findings if finding.severity == ERROR]
-        if errors and self._deadline is None:
-            self._findings.unfit += errors
-            self._roster.reject(finding.host for finding in errors)
-            self._stop_all("preflight", 0.0)
-
-    def _warn(self, findings: list[Finding]) -> None:
-        """Say what is silently wrong; the ranks go on."""
-        self._findings.warnings += findings
-        for one in findings:
-            self._journal.note("warning", **vars(one))
-            say(self.place, f"{one.severity} on {one.host}: {one.message} [{one.check}]")
 
     def _take(self, report: Report) -> None:
         self._journal.note("ended", **report.to_message())
@@ -291,6 +243,7 @@ class Leader(Member):
     def _tell_to_stop(self, why: str, grace_s: float) -> None:
         self._journal.note("stop", why=why, grace_s=grace_s)
         self._deadline = asyncio.get_running_loop().time() + grace_s + _REPORT_S
+        self._lookout.rest()
         self._roster.broadcast("stop", {"grace_s": grace_s})
         self.stop_ranks(grace_s)
 

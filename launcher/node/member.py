@@ -43,7 +43,7 @@ class Event:
     """Something that node 0, or another node, has to react to."""
 
     kind: str
-    """``joined``, ``start``, ``preflight``, ``sample``, ``pulse``, ``look``, ``facts``, ``hang``, ``report``, ``stop``,
+    """``joined``, ``start``, ``preflight``, ``sample``, ``pulse``, ``look``, ``facts``, ``report``, ``stop``,
     ``request``, ``done`` or ``gone``."""
 
     node: int = 0
