@@ -11,7 +11,7 @@ MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
 TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,test
 NONE_CHOSEN := 5
-FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train"
+FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train and not browser"
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
 .PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
@@ -22,7 +22,7 @@ train: .venv/train
 test: lint
 	@$(BIN)/python -m tests.sandbox install || echo "tests of Slurm are skipped: see above for how to get them"
 	$(FAST) $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "slurm or train" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "slurm or train or browser" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
 
 fast: lint
 	$(FAST) $(ARGS)

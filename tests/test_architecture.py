@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "submit": {"plan", "records", "slurm", "config"},
     "train": {"records"},
     "diagnose": {"config", "plan", "submit", "records", "slurm"},
-    "cli": {"config", "plan", "submit", "records", "slurm", "diagnose"},
+    "report": {"records", "slurm", "submit.secrets"},
+    "cli": {"config", "plan", "submit", "records", "slurm", "diagnose", "report"},
 }
 ANYONE = {"errors", ""}  # the package itself: its version
 

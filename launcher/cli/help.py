@@ -33,6 +33,7 @@ verbs
   status [RUN ...]           what runs, how far it is, how it ended
   logs RUN                   what rank 0 printed; -f follows, --rank R chooses
   why RUN                    its story: what happened when and where, the first traceback, what it means, what to do
+  report RUN|SWEEP [-o FILE] one page to look at, to keep and to send: curves, nodes, what happened, configuration
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code

@@ -80,6 +80,7 @@ _VERBS = {
     "status": "launcher.cli.status:status",
     "logs": "launcher.cli.logs:logs",
     "why": "launcher.cli.why:why",
+    "report": "launcher.cli.report:report",
     "cancel": "launcher.cli.cancel:cancel",
     "resume": "launcher.cli.resume:resume",
     "rerun": "launcher.cli.rerun:rerun",

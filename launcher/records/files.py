@@ -75,6 +75,35 @@ def read_json_lines(path: Path) -> Iterator[Record]:
     yield from filter(None, map(parse_json_line, lines))
 
 
+def spread_json_lines(path: Path, most: int | None) -> Iterator[Record]:
+    """About `most` objects of a log, evenly spread over it, the first and the last among them; all where it is None.
+
+    Of a large log only these lines are read, so that its length costs no time.
+    """
+    try:
+        size = os.stat(path).st_size
+    except OSError:
+        return
+    if most is None or size <= most * _SHORT_LINE:
+        yield from read_json_lines(path)
+        return
+    record = None
+    with open(path, "rb") as file:
+        for offset in (size * index // most for index in range(most)):
+            if offset >= file.tell():
+                file.seek(max(offset - 1, 0))
+                if offset:
+                    file.readline()  # the rest of a line, or the end of one
+                record = parse_json_line(file.readline())
+                yield from filter(None, [record])
+    if (last := last_json_line(path)) != record:
+        yield from filter(None, [last])
+
+
+_SHORT_LINE = 200
+"""Bytes. A log that would be as short with lines like this is read whole."""
+
+
 def last_json_line(path: Path, window: int = 65536) -> Record | None:
     """The newest object of a log, reading only its last `window` bytes."""
     parsed = filter(None, map(parse_json_line, reversed(tail(path, window).splitlines())))

@@ -221,7 +221,7 @@ def copy_package(code: Path) -> None:
     shutil.copytree(Path(__file__).resolve().parents[1], code / "launcher", ignore=_NOT_NEEDED)
 
 
-_NOT_NEEDED = shutil.ignore_patterns("__pycache__", "conf", "slurm_templates")
+_NOT_NEEDED = shutil.ignore_patterns("__pycache__", "conf", "slurm_templates", "report")
 
 
 def _fill(run: RunDir, code: Path | None) -> None:

@@ -25,6 +25,8 @@ _PACKAGE_OF_COMMAND = {
 _PACKAGE_OF_FILE = {"*/slurm-wlm/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin"}
 _USED_BESIDES = {"shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "debootstrap": "debootstrap"}
 """What tests of scripts and containers use; without it only those are skipped."""
+_BROWSER = {"chromium-headless-shell": "chromium-headless-shell"}
+"""What opens reports in the tests. Ubuntu has no such package: there these tests are skipped, or use its browser."""
 _INSTALL = "sudo python -m tests.sandbox install"
 _ADMINISTRATOR_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -58,14 +60,22 @@ def _without_command(packages: Mapping[str, str]) -> list[str]:
 def install() -> list[str]:
     """Install what is missing, and return that."""
     packages = [*missing_packages(), *_without_command(_USED_BESIDES)]
-    if not packages:
+    browser = _without_command(_BROWSER)
+    can_install = shutil.which("apt-get") is not None and os.geteuid() == 0
+    if not packages and not (browser and can_install):
         return []
     if not shutil.which("apt-get"):
         raise SandboxUnavailable(f"not a Debian system; the Slurm sandbox needs: {' '.join(packages)}")
     if os.geteuid() != 0:
         raise SandboxUnavailable(f"only root can install packages ({' '.join(packages)}): {_INSTALL}")
+    if not _apt("update", "-qq") or not _apt(*_INSTALL_PACKAGES, *packages):
+        raise SandboxUnavailable(f"apt-get failed; needed: {' '.join(packages)}")
+    return packages + (browser if browser and _apt(*_INSTALL_PACKAGES, *browser) else [])
+
+
+_INSTALL_PACKAGES = ("install", "-y", "--no-install-recommends")
+
+
+def _apt(*arguments: str) -> bool:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for arguments in (["update", "-qq"], ["install", "-y", "--no-install-recommends", *packages]):
-        if subprocess.run(["apt-get", *arguments], env=environment, stdin=subprocess.DEVNULL).returncode:
-            raise SandboxUnavailable(f"apt-get {arguments[0]} failed; needed: {' '.join(packages)}")
-    return packages
+    return subprocess.run(["apt-get", *arguments], env=environment, stdin=subprocess.DEVNULL).returncode == 0

@@ -1,0 +1,86 @@
+"""Records as runs leave them, written by hand: what a test of reading and reporting needs within milliseconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.records.files import write_json
+from launcher.records.result import Result
+
+HOSTS = ["gpu01", "gpu02"]
+BEGAN = 1_790_000_000.0
+"""Seconds since the epoch: when the run was submitted; its first attempt begins 60 s later."""
+PER_ATTEMPT = 20
+LOSS = "loss_value"
+
+
+def make_run(path: Path, *, hosts: Sequence[str] = HOSTS, name: str = "ant-rsl_rl", iterations: int = 2 * PER_ATTEMPT,
+             config: str = "task:\n  name: ant\n", top: float = 400.0, attempts: int = 2) -> Path:  # fmt: skip
+    """A run of two attempts: a node was lost in the first, the second ended well."""
+    path.mkdir(parents=True)
+    training = {"library": "rsl_rl", "seed": 7}
+    resources = {"nodes": len(hosts), "nproc_per_node": 2, "gpus_per_node": 2}
+    write_json(path / "plan.json", {"name": name, "resources": resources, "training": training, "scheduler": "slurm"})
+    write_json(path / "submission.json", {"scheduler": "slurm", "job_id": "4711", "time": BEGAN})
+    write_json(path / "provenance.json", {"user": "ada", "host": "login1", "command": ["python", "-m", "launcher"]})
+    (path / "config.yaml").write_text(config)
+    _write_lines(path / "metrics.jsonl", (_metrics(number, top, iterations) for number in range(1, iterations + 1)))
+    for number in range(attempts):
+        _make_attempt(path, number, hosts, last=number == attempts - 1)
+    return path
+
+
+def _metrics(number: int, top: float, of: int) -> dict[str, Any]:
+    attempt = int(number > PER_ATTEMPT)
+    time = BEGAN + 60 + attempt * 40 + number
+    loss = float("nan") if number == 3 else 1 / number
+    return {"iteration": number, "time": time, "return_mean": top * number / of, "fps": 1000 + number, LOSS: loss}
+
+
+def _make_attempt(run: Path, number: int, hosts: Sequence[str], *, last: bool) -> None:
+    path = run / "attempts" / f"{number:03}"
+    path.mkdir(parents=True)
+    began = BEGAN + 60 + number * 60
+    write_json(path / "rendezvous.json", {"hosts": list(hosts), "resumed_at": number * PER_ATTEMPT, "time": began})
+    metrics = {"return_mean": 400.0}
+    done = (number + 1) * PER_ATTEMPT
+    facts: dict[str, Any] = {"iteration": done, "resumed_at": number * PER_ATTEMPT, "seconds": 25.0, "metrics": metrics}
+    if last:
+        verdict = Result("completed", "max_iterations", then="ended", **facts)
+        verdict.write(run / "result.json")
+    else:
+        lost, log = hosts[-1], str(path / "rank-2.log")
+        verdict = Result(
+            "failed", "node_lost", f"lost contact with {lost}", host=lost, then="requeued", log=log, **facts
+        )
+        (path / "rank-2.log").write_text("the last words of rank 2\n")
+    verdict.write(path / "verdict.json")
+    end = {"time": began + 25, "event": "verdict", "outcome": verdict.outcome, "cause": verdict.cause}
+    loss = [] if last else [{"time": began + 24, "event": "lost", "node": len(hosts) - 1, "host": hosts[-1]}]
+    _write_lines(path / "events.jsonl", [{"time": began, "event": "attempt", "hosts": list(hosts)}, *loss, end])
+    for node in range(len(hosts)):
+        _write_lines(path / f"samples-{node}.jsonl", (_sample(began + second, node) for second in range(5, 25, 5)))
+
+
+def _sample(time: float, node: int) -> dict[str, Any]:
+    gpus = [{"utilisation": 0.5 + 0.1 * index, "memory_used_mb": 2048, "power_w": 300.0} for index in range(2)]
+    return {"time": time, "cpu": 0.25 * (node + 1), "memory_used_mb": 4096, "disk_free_mb": 10240, "gpus": gpus}
+
+
+def make_sweep(path: Path, count: int, metric: str = "return_mean") -> Path:
+    """A sweep over a learning rate, of one-attempt runs; the higher its number, the higher the return of a run."""
+    runs: dict[str, list[str]] = {}
+    for number in range(count):
+        run = make_run(path / f"{path.name}-{number:04}", hosts=["gpu01"], attempts=1, top=100.0 * (number + 1),
+                       iterations=PER_ATTEMPT)  # fmt: skip
+        (run / "provenance.json").rename(path / "provenance.json")
+        runs[run.name] = ["task=ant", f"agent.algorithm.learning_rate={10.0 ** -(number % 4 + 1):g}", f"seed={number}"]
+    write_json(path / "sweep.json", {"sweep": {"metric": metric}, "runs": runs})
+    return path
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
