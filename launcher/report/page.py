@@ -128,6 +128,8 @@ class Page:
     """Of times on the axes: seconds that it has, and its name."""
     began: float = 0.0
     """Where times on the axes are counted from, in seconds since the epoch."""
+    seconds: float = 0.0
+    """Where all axes of time end, so that one moment is at one place in all charts; 0: where the data ends."""
 
     def charts(self) -> list[Chart]:
         return [block for section in self.sections for block in section.blocks if isinstance(block, Chart)]
@@ -147,19 +149,16 @@ def html(page: Page) -> str:
     return environment.get_template("page.html").render(
         page=page,
         charts={id(chart): index for index, chart in enumerate(charts)},
-        data=Markup(
-            _embedded(
-                {
-                    "unit": page.unit,
-                    "began": page.began,
-                    "charts": [{"what": one.what, "data": one.data} for one in charts],
-                }
-            )
-        ),
+        data=Markup(_embedded(_data(page, charts))),
         style=Markup(_asset("page.css")),
         scripts=[Markup(_asset(name)) for name in _SCRIPTS],
         policy=_policy([_asset(name) for name in _SCRIPTS]),
     )
+
+
+def _data(page: Page, charts: Sequence[Chart]) -> Mapping[str, Any]:
+    drawn = [{"what": one.what, "data": one.data} for one in charts]
+    return {"unit": page.unit, "began": page.began, "seconds": page.seconds, "charts": drawn}
 
 
 def _embedded(data: Any) -> str:

@@ -72,6 +72,7 @@ def run_page(status: Status) -> Page:
         made=made_now(str(run.records.path)),
         unit=unit_of(end - began),
         began=began,
+        seconds=end - began,
     )
 
 

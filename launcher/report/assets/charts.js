@@ -63,7 +63,8 @@ function axis(look, more) {
 function timeAxis(page, look, more = {}) {
   return axis(look, {
     type: "value", name: `time, ${page.unit[1]}`, nameGap: 26, splitLine: { show: false },
-    axisLabel: { formatter: brief }, ...more,
+    axisLabel: { formatter: brief, showMaxLabel: false },
+    min: page.seconds ? 0 : "dataMin", max: page.seconds ? page.seconds / page.unit[0] : "dataMax", ...more,
   });
 }
 
@@ -114,7 +115,7 @@ function curves(data, page, look) {
                        right: look.narrow ? 0 : 60, textStyle: { color: look.colours.soft, fontSize: 12 } } : undefined,
     toolbox: tools(look),
     xAxis: inTime
-      ? timeAxis(page, look, { min: "dataMin", max: "dataMax", axisLabel: { formatter: brief, showMaxLabel: false, showMinLabel: false } })
+      ? timeAxis(page, look)
       : axis(look, { type: "value", name: "iteration", nameGap: 26, min: "dataMin", max: "dataMax", splitLine: { show: false },
                      axisLabel: { formatter: brief, showMaxLabel: false, showMinLabel: false } }),
     yAxis: axis(look, { type: "value", scale: !data.zero, max: data.top ?? undefined, interval: data.top ? data.top / 4 : undefined, axisLabel: { formatter: brief }, splitNumber: 4 }),
@@ -178,7 +179,7 @@ function heat(data, page, look) {
   };
   return base(look, {
     grid: { left: 8, right: 12, top: 12, bottom: 30, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
-    xAxis: timeAxis(page, look, { min: 0, max: data.end / page.unit[0], axisLabel: { formatter: brief, showMaxLabel: false } }),
+    xAxis: timeAxis(page, look),
     yAxis: axis(look, { type: "category", data: data.rows, inverse: true, splitLine: { show: false },
                         axisLabel: { width: look.narrow ? 90 : 160, overflow: "truncate", fontSize: 11 } }),
     tooltip: { ...base(look, {}).tooltip, formatter: (one) =>
@@ -223,8 +224,7 @@ function timeline(data, page, look) {
   return base(look, {
     grid: { left: 8, right: 16, top: 20, bottom: 30, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
     toolbox: tools(look),
-    xAxis: timeAxis(page, look, { min: 0, max: (end / page.unit[0]) * 1.01, splitLine: { show: true, lineStyle: { color: colours.grid } },
-                                  axisLabel: { formatter: brief, showMaxLabel: false } }),
+    xAxis: timeAxis(page, look, { splitLine: { show: true, lineStyle: { color: colours.grid } } }),
     yAxis: axis(look, { type: "category", data: data.lanes, inverse: true, splitLine: { show: false },
                         axisLabel: { width: look.narrow ? 80 : 220, overflow: "truncate", interval: data.lanes.length > 40 ? "auto" : 0 } }),
     tooltip: { ...base(look, {}).tooltip, trigger: "item" },
