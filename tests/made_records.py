@@ -49,7 +49,8 @@ def _make_attempt(run: Path, number: int, hosts: Sequence[str], *, last: bool) -
     done = (number + 1) * PER_ATTEMPT
     facts: dict[str, Any] = {"iteration": done, "resumed_at": number * PER_ATTEMPT, "seconds": 25.0, "metrics": metrics}
     if last:
-        verdict = Result("completed", "max_iterations", then="ended", **facts)
+        idle = {"check": "gpu-idle", "host": hosts[0], "severity": "warning", "message": "GPU 1 has had nothing to do"}
+        verdict = Result("completed", "max_iterations", then="ended", warnings=[idle], **facts)
         verdict.write(run / "result.json")
     else:
         lost, log = hosts[-1], str(path / "rank-2.log")

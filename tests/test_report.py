@@ -56,6 +56,7 @@ def test_the_page_of_a_run_has_the_numbers_of_its_records(runs: Path) -> None:
     text = text_of(page)
     for said in (
         "completed: max iterations · iteration 40 · return 400.0", "job 4711", "4 2 nodes, 2 GPUs each", "highest 400",
+        "gpu01: GPU 1 has had nothing to do [gpu-idle]",
         "node lost", "requeued", "the last words of rank 2", "ada on login1", "name: ant",
     ):  # fmt: skip
         assert said in text

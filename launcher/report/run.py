@@ -113,6 +113,8 @@ def _verdict(run: Run, status: Status) -> Iterator[Block]:
         )
     else:
         yield Words("It goes on: this page shows it as it was when it was made.", BUSY)
+    for one in status.warnings:
+        yield Words(f"{one.get('host', '')}: {one.get('message', '')} [{one.get('check', '')}]", WARN)
     if status.state in (RUNNING, PENDING) and run.result is not None:
         yield Words(f"Slurm says: {status.state} {status.detail}".strip(), BUSY)
 

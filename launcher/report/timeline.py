@@ -132,7 +132,15 @@ def _marks(one: Try, event: Record, began: float, lanes: Sequence[str]) -> list[
 
 _BORING = {"attempt", "start"}
 """They are where the bars begin."""
-_TONE_OF = {"lost": BAD, "stop": WARN, "asked": WARN, "passed_over": WARN}
+_TONE_OF = {
+    "lost": BAD,
+    "hang": BAD,
+    "suspicion": WARN,
+    "warning": WARN,
+    "stop": WARN,
+    "asked": WARN,
+    "passed_over": WARN,
+}
 
 
 def _tone(event: Record) -> str:
