@@ -40,6 +40,7 @@ bench: .venv/test
 	$(BIN)/python -m tests.benchmarks.dry_run
 	$(BIN)/python -m tests.benchmarks.sweep
 	$(BIN)/python -m tests.benchmarks.adapters
+	$(BIN)/python -m tests.benchmarks.start
 	$(BIN)/python -m tests.benchmarks.restart
 	$(BIN)/python -m tests.benchmarks.checkpointing
 	$(BIN)/python -m tests.benchmarks.many_nodes

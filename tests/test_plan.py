@@ -5,13 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from launcher.config.compose import compose
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
-from launcher.plan.command import rank_command, torchrun_command
+from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
@@ -139,14 +137,3 @@ def test_torchrun_is_told_its_place_statically() -> None:
     assert {"--nnodes=3", "--nproc-per-node=2", "--node-rank=2", "--master-addr=node2", "--master-port=12345"} <= set(
         command
     )
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20), max_size=5))
-@settings(max_examples=40)  # each starts a process
-def test_any_words_reach_a_rank_unchanged_through_the_shell_that_opens_its_log(words: list[str]) -> None:
-    # Where the rank's own program would stand, a program that prints its arguments; the log is standard output.
-    entry = ["python3", "-S", "-c", "import sys; print(sys.argv[1:])", *words]
-    command = rank_command(entry)
-    command[2] = command[2].replace('"$LAUNCHER_LOG_DIR/rank-$RANK.log"', "/dev/stdout")
-    done = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8")
-    assert done.stdout == f"{words}\n"

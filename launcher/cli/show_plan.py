@@ -54,6 +54,7 @@ def _resources(plan: Plan) -> Iterator[str]:
     spare = f", and {asked.spare_nodes} more to replace one that is lost" if asked.spare_nodes else ""
     yield f"nodes      {count} × ({', '.join(parts)}){spare}"
     yield f"ranks      {asked.nodes} × {asked.nproc_per_node} = {asked.world_size} (world size)"
+    yield f"start      {plan.start.method}: {plan.start.reason}"
     if plan.training["task"]["env"]:
         num_envs = plan.training["num_envs"]
         yield f"envs       {asked.world_size} × {num_envs} = {asked.world_size * num_envs}"

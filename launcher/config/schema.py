@@ -36,6 +36,14 @@ class GpuRequest(Enum):
     gres = "gres"
 
 
+class StartMethod(Enum):
+    """How a node starts its ranks; ``auto`` forks them where that is known to be safe."""
+
+    auto = "auto"
+    fork = "fork"
+    spawn = "spawn"
+
+
 class ContainerRuntime(Enum):
     """What starts the image: pyxis as part of srun, agent and ranks in it; the others on the node, the ranks in it."""
 
@@ -157,6 +165,8 @@ class Library:
     runner: Optional[str] = None  # a module that runs the task's script in every rank
     prepare: Optional[str] = None  # a module whose prepare() adds to the ranks' environment on every node
     accelerate: Accelerate = field(default_factory=Accelerate)
+    preload: List[str] = field(default_factory=list)  # modules that a node imports once, before it forks its ranks
+    spawn: Optional[str] = None  # why its ranks must not be forked
     env: Dict[str, str] = field(default_factory=dict)
     console: Console = Console.log
 
@@ -192,6 +202,7 @@ class Cluster:
     gpu_request: GpuRequest = GpuRequest.gpus_per_node
     nproc_per_node: Optional[int] = None  # ranks per node; default: one per GPU, or one
     device: Device = Device.auto
+    start: StartMethod = StartMethod.auto  # of the ranks: forked from one process with torch imported, or spawned
     cpus_per_gpu: Optional[int] = None  # CPUs per rank; where there are no GPUs a rank counts as one
     mem_per_gpu: Optional[str] = None  # memory per rank, likewise
     time: Optional[str] = None

@@ -20,6 +20,7 @@ from launcher.config.schema import (
     MixedPrecision,
     Registry,
     Scheduler,
+    StartMethod,
     Task,
     Watch,
 )
@@ -81,6 +82,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _accelerate(config)
     yield from _arguments(config)
     yield from _site(config.cluster)
+    yield from _start(config)
     yield from nccl.problems(config.nccl)
     yield from _hosts(config.cluster)
     yield from _nodes(config)
@@ -247,6 +249,19 @@ def _site(cluster: Cluster) -> Iterator[str]:
     for key in cluster.extra_directives:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
             yield f"cluster.extra_directives: '{key}' is no option of sbatch: write it as in --nice, without the dashes"
+
+
+def _start(config: Config) -> Iterator[str]:
+    """What the plan would have to overrule; `auto` finds its own way."""
+    cluster, script = config.cluster, config.task.path or ""
+    if cluster.start is not StartMethod.fork:
+        return
+    if cluster.container.runtime is not None:
+        yield "cluster.start=fork is not to be had in a container: leave it to cluster.start=auto"
+    elif config.library.spawn is not None:
+        yield f"cluster.start=fork is not to be had with library={config.library.name}: {config.library.spawn}"
+    elif config.library.module is None and script and not script.endswith(".py"):
+        yield f"cluster.start=fork is for Python, and '{script}' is a command of its own: use cluster.start=auto"
 
 
 def _hosts(cluster: Cluster) -> Iterator[str]:

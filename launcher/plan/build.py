@@ -1,4 +1,4 @@
-"""From a configuration to a plan: a pure function."""
+"""From a configuration to a plan: a pure function of it, of the place, and of the user's script."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
 from launcher.plan.plan import Budgets, Container, Mount, Patience, Plan, Resources, Retry
 from launcher.plan.snapshot import Snapshot
+from launcher.plan.start import choose
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def build(config: Config, here: Here) -> Plan:
         resources=resources,
         budgets=_budgets(config.watch),
         retry=_retry(config.retry),
+        start=choose(config, here.workdir),
         environment=layers(config, run_dir, here.workdir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         scratch=config.cluster.scratch or "",

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from launcher.plan.plan import Plan
-
-RANK_SHELL = 'exec "$@" >>"$LAUNCHER_LOG_DIR/rank-$RANK.log" 2>&1'
-"""Starts a rank with both of its streams, in order, in one file named by its global rank.
-
-torchrun's own redirection opens a file per stream and per local rank, and truncates it.
-"""
 
 
 def torchrun_command(
@@ -21,7 +13,7 @@ def torchrun_command(
     `node` counts the nodes that train, `nodes` is how many they are, by default as many as planned.
 
     Under c10d rendezvous torchrun would sort the nodes by host name as text, and node10 would come before node2.
-    `launcher.train.torchrun` is torchrun with a report of every rank's true end.
+    `launcher.train.torchrun` is torchrun with a log per rank, and a report of every rank's true end.
     """
     return [
         plan.python, "-u", "-m", "launcher.train.torchrun",
@@ -34,10 +26,5 @@ def torchrun_command(
         "--max-restarts=0",
         f"--log-dir={log_dir}",
         "--no-python",
-        *rank_command(plan.entry),
+        *plan.entry,
     ]  # fmt: skip
-
-
-def rank_command(entry: Sequence[str]) -> list[str]:
-    """The entry as one rank runs it. The entry's words are arguments of the shell, never text of its script."""
-    return ["sh", "-c", RANK_SHELL, "sh", *entry]

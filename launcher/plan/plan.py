@@ -130,6 +130,17 @@ class Retry:
 
 
 @dataclass(frozen=True)
+class Start:
+    """How a node starts its ranks."""
+
+    method: str = "spawn"
+    """``fork`` from one process that has imported torch, where the node finds nothing against it, or ``spawn``."""
+    reason: str = ""
+    preload: tuple[str, ...] = ()
+    """Modules to import, besides torch, before the forks."""
+
+
+@dataclass(frozen=True)
 class Mount:
     """A file or directory of the host that the container sees."""
 
@@ -175,6 +186,7 @@ class Plan:
     resources: Resources
     budgets: Budgets
     retry: Retry = field(default_factory=Retry)
+    start: Start = field(default_factory=Start)
     environment: tuple[Setting, ...] = ()
     """Later settings win; what the node alone knows (rank, master, attempt) is added there."""
     directives: dict[str, Any] = field(default_factory=dict)
@@ -241,6 +253,7 @@ class Plan:
             "resources": Resources(**data["resources"]),
             "budgets": _budgets(data["budgets"]),
             "retry": Retry(**data["retry"]),
+            "start": _start(data.get("start", {})),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
             "container": data["container"] and _container(data["container"]),
             **{key: tuple(data[key]) for key in _TUPLES},
@@ -251,6 +264,11 @@ class Plan:
 def _budgets(data: dict[str, Any]) -> Budgets:
     hang: Any = data["hang"] and Patience(**data["hang"])
     return Budgets(**{**data, "hang": hang})
+
+
+def _start(data: dict[str, Any]) -> Start:
+    nested: dict[str, Any] = {"preload": tuple(data.get("preload", ()))}
+    return Start(**{**data, **nested})
 
 
 def _container(data: dict[str, Any]) -> Container:

@@ -1,4 +1,4 @@
-"""torchrun that leaves SIGTERM to the ranks and reports every rank's true end.
+"""torchrun that starts ranks as the plan says, leaves SIGTERM to them, and reports every rank's true end.
 
 Plain torchrun exits with 1 whatever happened to the ranks, and when Slurm sends SIGTERM to it and to the ranks at
 once it kills the ranks while they save. No-op handlers, installed before torchrun's own main, cure the second
@@ -9,16 +9,21 @@ Usage: ``python -m launcher.train.torchrun TORCHRUN-ARGUMENTS``; the report goes
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-for _number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+from launcher.train import forked
+from launcher.train.here import read_plan
+
+for _number in forked.HANDLED:
     signal.signal(_number, lambda *_: None)
 
 
@@ -36,27 +41,35 @@ def _end_with_agent() -> None:
 
 
 _end_with_agent()
+_start = read_plan()["start"]
+if _start["method"] == "fork" and "--nproc-per-node=1" not in sys.argv:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does for the ranks: too late, once torch is loaded
 
 from torch.distributed import run as torchrun  # noqa: E402
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext  # noqa: E402
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: E402
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler  # noqa: E402
 
 from launcher.records.files import write_json  # noqa: E402
-from launcher.train.here import read_plan  # noqa: E402
 
 _FAILURE_GRACE_S = 1
 """How long the other ranks of the node have after one has failed: they wait for it in a collective and cannot save."""
 
 
-def main(arguments: list[str]) -> int:
-    """Run torchrun; returns 0 or 1, as torchrun does."""
+def main(arguments: list[str]) -> int | forked.Order:
+    """Run torchrun; returns 0 or 1, as torchrun does. In the processes that it forks: what they are to run."""
     parsed = torchrun.parse_args(arguments)
     parsed.signals_to_handle = "SIGINT"
+    entry = [parsed.training_script, *parsed.training_script_args]
     # torchrun takes every argument for a string.Template: $$ would become $, and $local_rank a number
     parsed.training_script_args = [word.replace("$", "$$") for word in parsed.training_script_args]
     _end_victims_soon()
     try:
         _prepare()
+        waiting = _forked(int(parsed.nproc_per_node), entry)
+        if isinstance(waiting, forked.Order):
+            return waiting
+        _start_ranks(waiting)
         torchrun.run(parsed)
     except ChildFailedError as error:
         return _report(1, failures=list(_failures(error)))
@@ -81,9 +94,50 @@ def _end_victims_soon() -> None:
 
 
 def _prepare() -> None:
-    """Let the library add to the environment of this node's ranks what only the node can find out."""
+    """Let the library add to the environment of this node's ranks what only the node can find out.
+
+    Aside, for it may ask CUDA, and import what reads the very variables that it finds out.
+    """
     if module := os.environ.get("LAUNCHER_PREPARE"):
-        importlib.import_module(module).prepare()
+        forked.aside(lambda: importlib.import_module(module).prepare())
+
+
+def _forked(count: int, command: list[str]) -> list[forked.Waiting] | forked.Order:
+    """Processes that wait to become the ranks, where the plan wants that and nothing here speaks against it."""
+    if _start["method"] != "fork":
+        return []
+    for name in _start["preload"]:
+        with contextlib.suppress(Exception):  # the ranks will say it
+            importlib.import_module(name)
+    directory = os.getcwd() if command[2] == "-m" else os.path.dirname(os.path.realpath(command[2]))
+    if not (reason := forked.why_not(directory)):
+        waiting = forked.fork(count)
+        if isinstance(waiting, forked.Order) or forked.threads() == 1:
+            return waiting
+        for process in waiting:
+            process.dismiss()
+        reason = f"{forked.threads() - 1} threads run beside torchrun already"
+    print(f"the ranks are spawned, each with its own import of torch: {reason}", flush=True)
+    return []
+
+
+def _start_ranks(waiting: list[forked.Waiting]) -> None:
+    """Have torchrun start the ranks so, each with both of its streams, in order, in one file named by its global rank.
+
+    torchrun's own redirection opens a file per stream and per local rank, and truncates it.
+    """
+
+    def start(self: SubprocessHandler, command: Sequence[str], env: dict[str, str]) -> Any:
+        log = os.path.join(env["LAUNCHER_LOG_DIR"], f"rank-{env['RANK']}.log")
+        if waiting:
+            rank = waiting.pop(0)
+            rank.send(forked.Order(command, env, log, os.getpid()))
+            return rank
+        with open(log, "ab") as file:
+            return subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+
+    handler: Any = SubprocessHandler
+    handler._popen = start
 
 
 def _failures(error: ChildFailedError) -> Iterator[dict[str, Any]]:
@@ -104,6 +158,9 @@ def _report(code: int, failures: list[dict[str, Any]] | None = None, message: st
 
 
 if __name__ == "__main__":
-    if code := main(sys.argv[1:]):
+    end = main(sys.argv[1:])
+    if isinstance(end, forked.Order):
+        end.run()
+    elif end:
         sys.stderr.flush()
-        os._exit(code)  # to take torch apart takes half a second, and the whole job waits for this process
+        os._exit(end)  # to take torch apart takes half a second, and the whole job waits for this process

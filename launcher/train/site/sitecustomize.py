@@ -74,7 +74,10 @@ def _watch(directory: str, rank: str) -> None:
         atexit.register(lambda: (over.set(), thread.join(2 * _TICK_S)))
 
     say(None)
-    sys.meta_path.insert(0, _WhenTorchComes(begin))
+    if "torch.distributed" in sys.modules:
+        begin()
+    else:
+        sys.meta_path.insert(0, _WhenTorchComes(begin))
 
 
 def _claim(path: str) -> int | None:
@@ -184,7 +187,8 @@ def _write(path: str, text: str) -> None:
         pass
 
 
-def _start() -> None:
+def start() -> None:
+    """Let this process be looked into, if it is a rank."""
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         directory = os.environ.pop("LAUNCHER_WATCH_DIR", None)  # what a rank starts is no rank
         try:
@@ -194,5 +198,6 @@ def _start() -> None:
             print(f"launcher: a hang of this rank will tell less: {error!r}", file=sys.stderr)
 
 
-_start()
-_run_the_hidden_one()
+if __name__ == "sitecustomize":  # and not where ranks are forked (forked.py), whose Python has started already
+    start()
+    _run_the_hidden_one()
