@@ -21,12 +21,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from launcher.train import script
+from launcher.train.site import sitecustomize
 
 HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 """Signals that torchrun's process takes and does nothing about; its ranks have the default."""
@@ -69,7 +69,7 @@ class Order:
             os._exit(1)
         sys.orig_argv = list(self.command)
         _seed()
-        _let_be_watched()
+        sitecustomize.start()
         if self.command[2] != "-m" or not self.command[3].startswith("launcher."):
             _forget_ourselves()
 
@@ -264,15 +264,6 @@ def _seed() -> None:
     """NumPy's global generator, seeded at its import, would be the same in all ranks; Python's sees to that itself."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-
-
-def _let_be_watched() -> None:
-    """What a sitecustomize of ours does in a spawned rank (site/sitecustomize.py), by a name that no script has."""
-    spec = spec_from_file_location("_launcher_watch", Path(__file__).with_name("site") / "sitecustomize.py")
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.start()
 
 
 def _forget_ourselves() -> None:

@@ -74,7 +74,7 @@ def _watch(directory: str, rank: str) -> None:
         atexit.register(lambda: (over.set(), thread.join(2 * _TICK_S)))
 
     say(None)
-    if "torch.distributed" in sys.modules:
+    if "torch.distributed" in sys.modules:  # of a rank that was forked
         begin()
     else:
         sys.meta_path.insert(0, _WhenTorchComes(begin))
@@ -188,7 +188,7 @@ def _write(path: str, text: str) -> None:
 
 
 def start() -> None:
-    """Let this process be looked into, if it is a rank."""
+    """Let the agent look into this process, if it is a rank; to be called by hand in one that was forked."""
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
         directory = os.environ.pop("LAUNCHER_WATCH_DIR", None)  # what a rank starts is no rank
         try:
@@ -198,6 +198,6 @@ def start() -> None:
             print(f"launcher: a hang of this rank will tell less: {error!r}", file=sys.stderr)
 
 
-if __name__ == "sitecustomize":  # and not where ranks are forked (forked.py), whose Python has started already
+if __name__ == "sitecustomize":
     start()
     _run_the_hidden_one()
