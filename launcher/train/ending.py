@@ -14,6 +14,9 @@ import functools
 import gc
 import time
 from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
 
 _WORKER = "pt_gloo_runloop"
 """torch's name of these threads: 15 characters, as many as Linux keeps."""
@@ -23,12 +26,28 @@ _PATIENCE_S = 5.0
 
 @functools.cache  # once per process
 def end_gently() -> None:
-    """Have the exit of this process wait for gloo's threads; a process that has none is not held up."""
+    """Have the exit of this process wait for gloo's threads; a process that has none is not held up.
+
+    So does the end of its process groups: a DDP module that outlives them holds the last reference, and when it goes it
+    joins the threads with the GIL in its hands, for which one of them may wait (torch 2.13, seen for ever).
+    """
     atexit.register(_let_workers_finish)
+    destroy = dist.destroy_process_group
+
+    def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+        _wait_for_workers()
+        destroy(*args, **kwargs)
+
+    dist.destroy_process_group = destroy_process_group
 
 
 def _let_workers_finish() -> None:
+    _wait_for_workers()
     gc.collect()  # a process group held by nothing but the cycles of a DDP module joins its threads when it goes
+    _wait_for_workers()
+
+
+def _wait_for_workers() -> None:
     deadline = time.monotonic() + _PATIENCE_S
     states = _worker_states()
     while states and time.monotonic() < deadline:  # of groups that live to the end

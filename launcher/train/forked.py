@@ -70,6 +70,8 @@ class Order:
         sys.orig_argv = list(self.command)
         _seed()
         sitecustomize.start()
+        if "torch.distributed" in sys.modules:
+            _end_gently()
         if self.command[2] != "-m" or not self.command[3].startswith("launcher."):
             _forget_ourselves()
 
@@ -264,6 +266,12 @@ def _seed() -> None:
     """NumPy's global generator, seeded at its import, would be the same in all ranks; Python's sees to that itself."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+
+
+def _end_gently() -> None:
+    from launcher.train.ending import end_gently  # needs torch, which this module does not
+
+    end_gently()
 
 
 def _forget_ourselves() -> None:

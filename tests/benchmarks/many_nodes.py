@@ -39,7 +39,7 @@ while [ "$1" != --no-python ]; do
   shift
 done
 shift
-"$@"
+"$@" >>"$LAUNCHER_LOG_DIR/rank-$RANK.log" 2>&1
 code=$?
 echo "{{\\"code\\": $code, \\"failures\\": [], \\"message\\": \\"\\"}}" >"$LAUNCHER_TORCHRUN_OUTCOME"
 exit $code
