@@ -221,7 +221,7 @@ SPAWNED = {
 def start_of(*overrides: str) -> Start:
     config = compose(overrides).config
     validate(config)
-    return choose(config, Path.cwd())
+    return choose(config, Path.cwd().joinpath)
 
 
 SCRIPT = ("task=script", "library=torchrun", "task.path='train it.py'")
@@ -231,10 +231,10 @@ def test_a_script_is_forked_if_it_imports_torch_before_it_does_anything_else(wor
     config = compose(SCRIPT).config
     for text in FORKED:
         script(workdir, text)
-        assert choose(config, workdir).method == "fork", text
+        assert choose(config, workdir.joinpath).method == "fork", text
     for text, reason in SPAWNED.items():
         script(workdir, text)
-        start = choose(config, workdir)
+        start = choose(config, workdir.joinpath)
         assert (start.method, start.reason[: len(reason)]) == ("spawn", reason)
 
 

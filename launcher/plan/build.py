@@ -48,6 +48,11 @@ class Here:
         found = _absolute(path, self.workdir)
         return found if self.snapshot is None else self.snapshot.locate(found)
 
+    def today(self, path: str) -> Path:
+        """Where the same can be read now: the snapshot is made when the plan is."""
+        found = _absolute(path, self.workdir)
+        return found if self.snapshot is None else self.snapshot.today(found)
+
     shared: Path | None = None
     """Of a sweep: the directory of what its runs have in common, their own among it."""
 
@@ -76,7 +81,7 @@ def build(config: Config, here: Here) -> Plan:
         resources=resources,
         budgets=_budgets(config.watch),
         retry=_retry(config.retry),
-        start=choose(config, here.workdir),
+        start=choose(config, here.today),
         environment=layers(config, run_dir, here.workdir, resources),
         directives=directives_of(config.cluster, resources, name) if slurm else {},
         scratch=config.cluster.scratch or "",

@@ -18,13 +18,22 @@ class Snapshot:
     """Part of the repository perhaps, but not of the copy: the directory of the runs."""
     python_path: tuple[Path, ...] = ()
     """Where the submitting interpreter looks for the user's packages."""
+    copied_from: Path | None = None
+    """The copy of an earlier run that this will be a copy of; None for one of the repository as it is now."""
 
     def locate(self, path: Path) -> Path:
         """Where a path of the repository stands in the copy; any other path as it is."""
+        return self._in(self.directory, path)
+
+    def today(self, path: Path) -> Path:
+        """Where what will be in the copy can be read before there is one."""
+        return path if self.copied_from is None else self._in(self.copied_from, path)
+
+    def _in(self, copy: Path, path: Path) -> Path:
         for spelled in (os.path.normpath(path), os.path.realpath(path)):
             found = Path(spelled)
             if found.is_relative_to(self.repository) and not found.is_relative_to(self.left_out):
-                return self.directory / found.relative_to(self.repository)
+                return copy / found.relative_to(self.repository)
         return path
 
     def import_paths(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +29,14 @@ _DYNAMO = "torch._dynamo"
 """Every optimizer of torch imports it when it is made, which takes longer than torch itself."""
 
 
-def choose(config: Config, workdir: Path) -> Start:
-    """How the ranks are started, and why; `workdir` is where the script's path begins."""
+def choose(config: Config, find: Callable[[str], Path]) -> Start:
+    """How the ranks are started, and why; `find` says where a path of the configuration can be read."""
     library, wish = config.library, config.cluster.start
     if wish is StartMethod.spawn:
         return Start("spawn", "cluster.start=spawn")
     if reason := library.spawn or _unfit(config):
         return Start("spawn", reason)
-    files = _files(config, workdir)
+    files = _files(config, find)
     preload = tuple(library.preload) or ((_DYNAMO,) if any(_look(file).optimizes for file in files) else ())
     if wish is StartMethod.fork:
         return Start("fork", "cluster.start=fork", preload)
@@ -55,16 +55,16 @@ def _unfit(config: Config) -> str:
     return ""
 
 
-def _files(config: Config, workdir: Path) -> list[Path]:
+def _files(config: Config, find: Callable[[str], Path]) -> list[Path]:
     """What of the user's is run first, in this order: the script, or a module after the packages that it lies in."""
     task = config.task
     if config.library.module is not None:
         return []
     if task.module is None:
-        return [workdir / Path(task.path or "").expanduser()]
+        return [find(task.path or "")]
     *packages, _ = names = task.module.split(".")
-    inits = [workdir.joinpath(*names[: number + 1], "__init__.py") for number in range(len(packages))]
-    whole = workdir.joinpath(*names)
+    inits = [find("/".join([*names[: number + 1], "__init__.py"])) for number in range(len(packages))]
+    whole = find("/".join(names))
     return [*filter(Path.exists, inits), whole / "__main__.py" if whole.is_dir() else whole.with_suffix(".py")]
 
 

@@ -46,7 +46,7 @@ def plan_again(config: Config, original: Plan) -> Plan:
     resume, snapshot = _resume(config, runs_dir), None
     if original.snapshot:
         directory = RunDir(runs_dir / run_id).snapshot
-        snapshot = Snapshot(Path(original.repository), directory, runs_dir)
+        snapshot = Snapshot(Path(original.repository), directory, runs_dir, copied_from=Path(original.snapshot))
     plan = _plan(config, Here(run_id, runs_dir, submit_dir, sys.executable, resume, snapshot))
     moved = (path.replace(original.snapshot, plan.snapshot, 1) for path in original.import_paths)
     return dataclasses.replace(plan, import_paths=tuple(moved))
