@@ -133,7 +133,7 @@ def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
         word = "hang" if kind == "hang" else "it may hang"
         yield f"{word}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
     elif kind == "stop":
-        yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:.0f} s to save"
+        yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:g} s to save"
     elif kind == "passed_over":
         yield event["why"]
     elif kind not in ("attempt", "verdict"):
