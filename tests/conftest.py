@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("here", deadline=None, max_examples=50)  # a busy machine is no fault
 settings.load_profile("here")
+
+PATIENCE = 3
+"""How much longer than on a quiet machine a test waits before it calls something lost: waiting costs only failures."""
 
 Launch = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -59,9 +62,9 @@ def launch(workdir: Path, warm: Warm) -> Launch:
 
     def run(*arguments: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
         if suits(extra):
-            return warm.run(arguments, workdir, environment(**extra), timeout)
+            return warm.run(arguments, workdir, environment(**extra), PATIENCE * timeout)
         return subprocess.run(
-            launcher_command(*arguments), cwd=workdir, env=environment(**extra), timeout=timeout,
+            launcher_command(*arguments), cwd=workdir, env=environment(**extra), timeout=PATIENCE * timeout,
             capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
 
@@ -93,6 +96,27 @@ def started(**options: Any) -> Iterator[Sandbox]:
         pytest.skip(str(error))
     with cluster:
         yield cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails on a cluster says what Slurm was doing: whether a job waited, and what for."""
+    report = yield
+    clusters = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Sandbox)]
+    if report.failed and report.when == "call":
+        for cluster in clusters:
+            report.sections += [(" ".join(words), answer_of(cluster, words)) for words in LOOKS]
+    return report
+
+
+LOOKS = (["squeue", "--all", "--long"], ["sinfo", "--Node", "--long"], ["scontrol", "show", "step"])
+
+
+def answer_of(cluster: Sandbox, words: Sequence[str]) -> str:
+    try:
+        return cluster.run(words, timeout=20).stdout
+    except Exception as error:  # what the test says matters more
+        return str(error)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ def processes_with(mark: str) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -148,7 +157,9 @@ def test_the_setting_that_cures_a_hang_is_found_exactly_and_proven_both_ways(san
 
 
 @pytest.mark.slurm
-def test_ctrl_c_gives_the_nodes_back_at_once(sandbox: Sandbox, workdir: Path) -> None:
+@pytest.mark.parametrize("holder", ["alive", "killed"])
+def test_ctrl_c_gives_the_nodes_back_at_once(sandbox: Sandbox, workdir: Path, holder: str) -> None:
+    """Also when salloc could not tell the controller, as one that was killed cannot."""
     mark = f"mark-{os.urandom(4).hex()}"
     words = ["cluster=sandbox", "cluster.nproc_per_node=1", "cluster.nodes=2", f"cluster.env.MARK={mark}"]
     command = sandbox.popen(
@@ -157,10 +168,32 @@ def test_ctrl_c_gives_the_nodes_back_at_once(sandbox: Sandbox, workdir: Path) ->
     )  # fmt: skip
     with command:
         wait_until(lambda: len(processes_with(f"MARK={mark}")) == 2)
+        if holder == "killed":
+            (salloc,) = (pid for pid in children(command.pid) if command_of(pid) == "salloc")
+            os.kill(salloc, signal.SIGKILL)
         command.send_signal(signal.SIGINT)
         assert command.wait(40) == 130
     assert not processes_with(f"MARK={mark}")
     wait_until(lambda: sandbox.run(["squeue", "-h"]).stdout == "", 20)
+
+
+HELD_TIME_AND_AGAIN = """\
+import time
+from launcher.slurm.held import held_allocation
+for _ in range(12):
+    with held_allocation({}, 2, 5, 60, []) as held:
+        time.sleep(0.2)
+        began = time.monotonic()
+    print(round(time.monotonic() - began, 2))
+"""
+
+
+@pytest.mark.slurm
+def test_held_nodes_are_given_back_at_once_every_time(sandbox: Sandbox, workdir: Path) -> None:
+    """One salloc in four spun for ever when it got a signal together with its shell's end, and kept the nodes."""
+    command = [sys.executable, "-c", HELD_TIME_AND_AGAIN]
+    done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=400, check=True)
+    assert max(map(float, done.stdout.split())) < 10
 
 
 @pytest.mark.slurm

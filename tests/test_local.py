@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, script
 from tests.test_cli import in_terminal
 
 pytestmark = pytest.mark.train
@@ -28,7 +28,7 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """The condition's value once it is true; waits by looking, not by guessing how long it takes."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE * seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.05)

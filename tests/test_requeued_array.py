@@ -29,7 +29,7 @@ SEED = int(os.environ.get("REQUEUES_SEED", "0"))
 RUNS = 8
 LAST = 100 + 4 * COUNT
 
-pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.timeout(180 + 8 * COUNT)]
+pytestmark = [pytest.mark.slurm, pytest.mark.train, pytest.mark.timeout(600 + 8 * COUNT)]
 
 ALONE = """\
 import fcntl, os

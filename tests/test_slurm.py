@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, ROOT, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_cli import WITHOUT_TORCH
 from tests.test_local import STOPPABLE, metrics_of, wait_until
@@ -39,7 +39,8 @@ def launch_on(
     cluster: Sandbox, workdir: Path, *arguments: str, timeout: float = 150
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line on the cluster's login node."""
-    return cluster.run(launcher_command(*arguments), cwd=workdir, env=in_cluster(cluster), timeout=timeout)
+    command, patience = launcher_command(*arguments), PATIENCE * timeout
+    return cluster.run(command, cwd=workdir, env=in_cluster(cluster), timeout=patience)
 
 
 def who(run: Path) -> list[dict[str, Any]]:

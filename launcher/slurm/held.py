@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.errors import SchedulerError
+from launcher.slurm import commands
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.directives import Value, as_arguments
 from launcher.slurm.hostlist import expand
 from launcher.slurm.step import NOT_FOR_STEPS
 
 _RELEASE_S = 20.0
+_CANCEL_TRIES = 3
 _OF_A_STEP = ("cpus-per-task", "mem", "gpus-per-node", "gres")
 """Options that srun takes from its own command line only, since it is started outside of the job."""
 _SBATCH_ONLY = {"array", "export", "export-file", "input", "no-requeue", "propagate", "wait"}
@@ -85,11 +88,16 @@ def held_allocation(
         )  # fmt: skip
     except FileNotFoundError as error:
         raise SchedulerError("there is no salloc on this machine") from error
+    job_id = ""
     try:
         job_id, hosts = _granted(holder)
         yield Held(job_id, hosts, {name: directives[name] for name in _OF_A_STEP if name in directives}, srun_args)
     finally:
-        _release(holder)
+        if job_id:
+            _release(holder, job_id)
+        else:
+            holder.terminate()  # the wait for free nodes is over
+            _end_of(holder)
 
 
 def _granted(holder: subprocess.Popen[str]) -> tuple[str, tuple[str, ...]]:
@@ -104,17 +112,33 @@ def _granted(holder: subprocess.Popen[str]) -> tuple[str, tuple[str, ...]]:
     raise SchedulerError(f"salloc failed: {said[-1].removeprefix('salloc: error: ')}")
 
 
-def _release(holder: subprocess.Popen[Any]) -> None:
-    """End the shell that holds it; salloc then gives the nodes back, and Slurm ends what still runs there."""
+def _release(holder: subprocess.Popen[Any], job_id: str) -> None:
+    """End the shell that holds it; salloc then gives the nodes back, and Slurm ends what still runs there.
+
+    No signal to salloc: one that comes as its shell ends has Slurm 22.05's spin for ever and keep the nodes.
+    """
     assert holder.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         holder.stdin.close()
-    if holder.stdout is not None and holder.poll() is None:
-        holder.terminate()  # a wait for free nodes is over, too
+    _end_of(holder)
+    _make_sure_of(job_id)
+
+
+def _end_of(holder: subprocess.Popen[Any]) -> None:
     try:
         holder.wait(_RELEASE_S)
     except subprocess.TimeoutExpired:
         holder.kill()
+
+
+def _make_sure_of(job_id: str) -> None:
+    """salloc asks the controller once to take the nodes back; one that is too busy to answer would keep them."""
+    for _ in range(_CANCEL_TRIES):
+        try:
+            commands.cancel(job_id)  # of a job that has ended it thinks nothing
+            return
+        except SchedulerError:
+            time.sleep(1)
 
 
 def _environment() -> dict[str, str]:
