@@ -1,8 +1,8 @@
 """Time from a killed rank to the next iteration, as a ratio to a cold start of the same job. The goal is at most 1.3.
 
 ``python -m tests.benchmarks.restart [ROUNDS]``: cartpole on two nodes of a private Slurm cluster, two ranks each. In
-each round a job starts, and two times a rank of it is killed; the medians are compared. The cold start is counted from
-the agent's own start, when the queue, sbatch and srun are done; from the submission it takes longer.
+each round a job starts, and two times a rank of it is killed; the medians are compared. The cold start of a job is
+counted from the moment when Slurm starts its batch script: the queue is no part of it, srun and the agents are.
 
 Under gloo the other ranks fail at once. Under NCCL they wait for the lost one, deaf to signals: ranks that were stopped
 with SIGSTOP stand for these.
@@ -10,7 +10,6 @@ with SIGSTOP stand for these.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -19,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from launcher.node.processes import environment
 from tests.interruptions import first_iteration_of, goes_on_after
 from tests.sandbox import Sandbox
 from tests.survival import Disturbed
@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
     rounds = int(arguments[0]) if arguments else 3
     with Sandbox.start(nodes=2) as cluster, tempfile.TemporaryDirectory() as directory:
         times = [_round(cluster, Path(directory) / str(number)) for number in range(rounds)]
-    queued, cold, failing, deaf = (list(column) for column in zip(*times))
-    print(f"cold start, from the submission {_shown(queued)}, from the agent's start {_shown(cold)}")
+    cold, failing, deaf = (list(column) for column in zip(*times))
+    print(f"cold start of the job: {_shown(cold)}")
     return int(max(_ratio("fail at once", failing, cold), _ratio("wait, deaf to signals", deaf, cold)) > _GOAL)
 
 
@@ -55,18 +55,17 @@ def _ratio(name: str, restart: list[float], cold: list[float]) -> float:
     return ratio
 
 
-def _round(cluster: Sandbox, directory: Path) -> tuple[float, float, float, float]:
-    """Seconds to the next iteration: from the submission, from the agent's start, and from either way of a kill."""
+def _round(cluster: Sandbox, directory: Path) -> tuple[float, float, float]:
+    """Seconds to the next iteration: from the job's start, and from either way of a kill."""
     directory.mkdir()
-    submitted = time.time()
     launch_on(cluster, directory, *_JOB).check_returncode()
     (path,) = directory.glob("runs/*")
     run = Disturbed(cluster, path).reach(_ITERATIONS)
-    cold, began = _first_iteration(run), _began(run.newest)
+    cold = _first_iteration(run) - _began(run.job_id)
     kills = [_seconds_after_kill(run, deaf) for deaf in (False, True)]
     cluster.run(["scancel", run.job_id], check=True)
     wait_until(lambda: not run.processes())
-    return cold - submitted, cold - began, kills[0], kills[1]
+    return cold, kills[0], kills[1]
 
 
 def _seconds_after_kill(run: Disturbed, deaf: bool) -> float:
@@ -87,8 +86,19 @@ def _first_iteration(run: Disturbed) -> float:
     return found
 
 
-def _began(attempt: Path) -> float:
-    return json.loads((attempt / "events.jsonl").read_text().splitlines()[0])["time"]
+def _began(job_id: str) -> float:
+    """When Slurm started the job's batch script, in Unix time: Slurm's own StartTime has whole seconds only."""
+    (pid,) = (pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_script(pid, job_id))
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])  # since the machine's start
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _is_script(pid: int, job_id: str) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"slurm_script" in command and environment(pid).get("SLURM_JOB_ID") == job_id
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":
