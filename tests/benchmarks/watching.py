@@ -28,7 +28,10 @@ _BLOCK, _FIRST = 20, 10
 """Iterations of a block, about a second; and before the first one."""
 _ROOT = Path(__file__).resolve().parents[2]
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-_OVERRIDES = ("task=cartpole", "cluster.nproc_per_node=2", "task.solved=null", "checkpoint.every=null")
+_OVERRIDES = (
+    "task=cartpole", "num_envs=16", "agent.num_steps_per_env=16", "cluster.nproc_per_node=2", "task.solved=null",
+    "checkpoint.every=null", "agent.algorithm.num_learning_epochs=1", "agent.algorithm.num_mini_batches=1",
+)  # fmt: skip
 
 
 def main(arguments: list[str]) -> int:
