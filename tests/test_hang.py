@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,8 +32,8 @@ from launcher.node.verdict import Findings, judge
 from launcher.plan.build import build
 from launcher.plan.plan import Patience, Plan
 from launcher.records.result import Result
-from tests.conftest import ROOT
-from tests.test_local import wait_until
+from tests.conftest import ROOT, Launch, only_run, result_of, script
+from tests.test_local import SCRIPT, wait_until
 from tests.test_plan import HERE
 
 ENV = Frame("step", "/home/me/my_env.py", 88)
@@ -473,3 +474,53 @@ def test_no_text_breaks_the_reader_of_stacks(text: str) -> None:
 def test_the_signal_is_one_that_nothing_else_uses() -> None:
     assert stacks.SIGNAL not in signal.Signals.__members__.values()
     assert f"SIGRTMAX - {signal.SIGRTMAX - stacks.SIGNAL}" in (SITE / "sitecustomize.py").read_text()
+
+
+# with torch, on this machine
+
+OWN_LIMIT = """\
+import datetime, os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+if dist.get_rank() == 1:
+    time.sleep(60)
+dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.train
+def test_what_torchs_own_limit_ends_before_it_is_suspected_is_a_hang_as_well(launch: Launch, workdir: Path) -> None:
+    script(workdir, OWN_LIMIT)
+    done = launch(*SCRIPT, "cluster.nproc_per_node=2", "retry.hang=0")
+    assert done.returncode == 1
+    result = result_of(only_run(workdir))
+    assert (result["cause"], result["rank"], result["known"]) == ("hang", 0, "collective-timeout")
+    assert "some rank did not come to a collective" in result["hint"]
+
+
+WITH_LOADER = """\
+import time
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        time.sleep(600)  # the disk is gone
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    for batch in DataLoader(Slow(), num_workers=1):
+        pass
+"""
+
+
+@pytest.mark.train
+def test_the_stacks_of_data_loaders_are_kept_too(launch: Launch, workdir: Path) -> None:
+    script(workdir, WITH_LOADER)
+    limits = ("watch.hang_floor=2", "watch.hang_ceiling=3", "watch.hang_first=10", "watch.hang_end=4", "retry.hang=0")
+    assert launch(*SCRIPT, *limits).returncode == 1
+    kept = (only_run(workdir) / "attempts/000/stacks-0.txt").read_text()
+    assert len(set(re.findall("process [0-9]+", kept))) == 2
+    assert re.search(r'train it.py", line 9 in __getitem__', kept)

@@ -17,6 +17,7 @@ from launcher.errors import LauncherError
 from launcher.node import host as machine
 from launcher.node import processes
 from launcher.node.environment import prepare
+from launcher.node.hang import ras
 from launcher.node.hang.local import Local, watch_directory
 from launcher.node.scratch import ScratchError, scratch_directory
 from launcher.plan.command import torchrun_command
@@ -26,6 +27,7 @@ from launcher.records.files import read_json, tail
 from launcher.records.result import signal_of
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.allocation import job_id
+from launcher.slurm.hostlist import expand
 
 _LOOK_S = 0.05
 """How often to look for new ranks; a rank that dies within it cannot have been the victim of another."""
@@ -128,7 +130,9 @@ class Ranks:
     def _outside(self, watched: Path | None) -> Local:
         first = self._start.nodes.index(self._node) * self._plan.resources.nproc_per_node
         record = RunDir(Path(self._plan.run_dir)).metrics if first == 0 else None
-        return Local(self._attempt, self._node, self._host, first, watched, self._pids, record)
+        given = {**os.environ, **self._plan.values(str(self._attempt.path), lambda hosts: self._host in expand(hosts))}
+        nccl = ras.address(self._plan, given, f"{self._attempt.path} {self._node}")
+        return Local(self._attempt, self._node, self._host, first, watched, self._pids, record, nccl)
 
     async def _run(self, scratch: Path | None) -> Report:
         try:

@@ -21,6 +21,8 @@ from launcher.records.traceback_text import LONGEST, exceptions
 
 OOM = "oom"
 """The cause of a run that had too little host memory, for certain."""
+HANG = "hang"
+"""And of one that torch's own limit ended, which may be shorter than what it takes to suspect it."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ TABLE: tuple[Known, ...] = (
         "nccl-timeout",
         "some rank did not come to a collective, or NCCL is stuck: the rank whose traceback differs is the one to look"
         " at; if all are in the same call, `python -m launcher nccl explain` has workarounds", victim=True,
-        nccl="p2p_off",
+        nccl="p2p_off", cause=HANG,
         error=r"torch\.distributed\.DistBackendError: (?s:.{0,300}?)Watchdog caught collective operation timeout",
         line=r".*Watchdog caught collective operation timeout: WorkNCCL\(.*",
         source="NVIDIA/Megatron-LM issue 935, hiyouga/LlamaFactory issue 7396",
@@ -167,7 +169,7 @@ TABLE: tuple[Known, ...] = (
           rf" closed)",
           line=rf"{_WHAT}\[\S*gloo/\S+\] .*(?:closed|reset) by peer"),
     Known("collective-timeout", "some rank did not come to a collective or to a barrier: see what it does, or whether"
-          " it is gone", victim=True,
+          " it is gone", victim=True, cause=HANG,
           error=rf"{_GLOO}(?:Timed out waiting|Application timeout)|RuntimeError: Operation timed out!"
           r"|RuntimeError: \[Rank \d+\]: Rank \d+ failed to pass monitoredBarrier"
           rf"|{_STORE}(?:wait timeout after|Timed out after \d+ seconds waiting for clients|Socket Timeout)"),

@@ -71,6 +71,11 @@ class Attempt:
         """The Python stacks of all threads of a rank, from each time that it was suspected to hang."""
         return self.path / f"stacks-{rank}.txt"
 
+    @property
+    def nccl_ras(self) -> Path:
+        """What NCCL said of itself, from each time that the run was suspected to hang."""
+        return self.path / "nccl-ras.txt"
+
     def samples(self, node: int) -> Path:
         """How busy a node was: a line every few seconds."""
         return self.path / f"samples-{node}.jsonl"

@@ -132,6 +132,8 @@ def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
     elif kind in ("suspicion", "hang"):
         word = "hang" if kind == "hang" else "it may hang"
         yield f"{word}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
+        if event.get("nccl"):
+            yield f"NCCL says (nccl-ras.txt): {'; '.join(event['nccl'])}"
     elif kind == "stop":
         yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:g} s to save"
     elif kind == "passed_over":

@@ -68,10 +68,12 @@ class NodeFacts:
     ranks: tuple[RankFacts, ...]
     gpus: tuple[float | None, ...] = ()
     """How busy its GPUs are, 0 to 1."""
+    nccl: tuple[str, ...] = ()
+    """The troubles that NCCL tells of, where this node has asked it."""
 
     def to_message(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_message(data: Mapping[str, Any]) -> NodeFacts:
-        return NodeFacts(tuple(map(RankFacts.from_message, data["ranks"])), tuple(data["gpus"]))
+        return NodeFacts(tuple(map(RankFacts.from_message, data["ranks"])), tuple(data["gpus"]), tuple(data["nccl"]))

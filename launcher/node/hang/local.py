@@ -6,6 +6,7 @@ Every call may block, on a file system that does: for a thread.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.node import processes
-from launcher.node.hang import stacks
+from launcher.node.hang import ras, stacks
 from launcher.node.hang.facts import Collective, Frame, NodeFacts, RankFacts
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line, parse_json_line, read_json
@@ -31,6 +32,8 @@ _STACKS_S = 2.0
 """And all of them to write their stacks."""
 _BUSY = 0.02
 """The share of a CPU above which a rank works rather than waits."""
+_CHILDREN_S, _MOST_CHILDREN = 1.0, 16
+"""And what a rank has forked to write theirs, data loaders mostly: for the record, nothing is judged by them."""
 _MOST_FRAMES, _MOST_COLLECTIVES, _MOST_GROUPS = 40, 40, 200
 """Of a rank, so that the facts of a node fit into a message."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -80,6 +83,7 @@ class Local:
         directory: Path | None,
         pids: Mapping[int, int],
         record: Path | None,
+        ras_address: str = "",
     ) -> None:
         """Nothing is known yet.
 
@@ -91,15 +95,17 @@ class Local:
             directory: where the ranks leave what they have to say, if anywhere.
             pids: of the ranks, by local rank; as far as they are known, now and later.
             record: the training's own record, where it is this node's to look at.
+            ras_address: where NCCL listens, if the ranks talk through it.
         """
         self._attempt, self._node, self._host, self._first = attempt, node, host, first_rank
-        self._directory, self._pids, self._record = directory, pids, record
+        self._directory, self._pids, self._record, self._ras = directory, pids, record, ras_address
         self._seen: dict[str, Any] = {}
         self._asked = 0
 
     def contract(self) -> dict[str, str]:
         """What tells a rank where to leave what it has to say."""
-        return {} if self._directory is None else {_DIRECTORY_VARIABLE: str(self._directory)}
+        watched = {} if self._directory is None else {_DIRECTORY_VARIABLE: str(self._directory)}
+        return {**watched, **({ras.VARIABLE: self._ras} if self._ras else {})}
 
     def look(self) -> Pulse:
         """What moved since the last look."""
@@ -157,7 +163,15 @@ class Local:
         seconds = time.monotonic() - began
         busy = {rank: ((_ticks(pid) or 0) - (before[rank] or 0)) / _TICKS / seconds for rank, pid in pids.items()}
         facts = (self._facts(rank, pids[rank], found[rank], answers.get(rank, {}), busy[rank]) for rank in ranks)
-        return NodeFacts(tuple(facts), self._gpus())
+        return NodeFacts(tuple(facts), self._gpus(), self._nccl())
+
+    def _nccl(self) -> tuple[str, ...]:
+        """What NCCL says of the whole job, asked once: where rank 0 is."""
+        report = ras.ask(self._ras) if self._ras and self._first == 0 else ""
+        if report:
+            with contextlib.suppress(OSError), open(self._attempt.nccl_ras, "a") as file:
+                file.write(f"# {_moment()}\n{report.rstrip()}\n\n")
+        return ras.troubles(report)
 
     def _facts(
         self, rank: int, pid: int, stack: tuple[Frame, ...], answer: Mapping[str, Any], busy: float
@@ -204,12 +218,21 @@ class Local:
             text = stacks.written(files[rank], starts[rank], deadline)
             self._keep(rank, pids[rank], text)
             found[rank] = stacks.main_thread(text, threads[rank])
+        self._keep_childrens({rank: pids[rank] for rank in asked}, files)
         return {rank: found.get(rank) or stacks.by_py_spy(pid) for rank, pid in pids.items()}
 
+    def _keep_childrens(self, pids: Mapping[int, int], files: Mapping[int, Path]) -> None:
+        """Forked processes write to the file of their rank, one after the other."""
+        deadline = time.monotonic() + _CHILDREN_S
+        for rank, pid in pids.items():
+            for child in itertools.islice(_family(pid), 1, 1 + _MOST_CHILDREN):
+                start = _size(files[rank])
+                if time.monotonic() < deadline and stacks.ask(child):
+                    self._keep(rank, child, stacks.written(files[rank], start, deadline))
+
     def _keep(self, rank: int, pid: int, text: str) -> None:
-        moment = time.strftime("%Y-%m-%d %H:%M:%S")
         with contextlib.suppress(OSError), open(self._attempt.rank_stacks(rank), "a") as file:
-            file.write(f"# {moment}, rank {rank} on {self._host}, process {pid}\n{text}\n")
+            file.write(f"# {_moment()}, rank {rank} on {self._host}, process {pid}\n{text}\n")
 
 
 def _collectives(answer: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[Collective]:
@@ -219,6 +242,10 @@ def _collectives(answer: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator
         return
     for group, number in (said.get("entered") or {}).items():
         yield Collective(group, number, "", done=True)
+
+
+def _moment() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _python_of(pid: int, said: int | None) -> int:

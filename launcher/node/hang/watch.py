@@ -37,6 +37,8 @@ class Suspicion:
     diagnosis: Diagnosis
     gpus_busy: bool = False
     """All GPUs compute, or seem to."""
+    nccl: tuple[str, ...] = ()
+    """The troubles that NCCL itself tells of."""
 
     def line(self, event: str) -> str:
         """For a person."""
@@ -45,7 +47,7 @@ class Suspicion:
 
     def to_record(self) -> dict[str, Any]:
         seconds = {"seconds": round(self.idle_s, 1), "limit_s": round(self.limit_s, 1)}
-        return {**seconds, **asdict(self.diagnosis), "gpus_busy": self.gpus_busy}
+        return {**seconds, **asdict(self.diagnosis), "gpus_busy": self.gpus_busy, "nccl": self.nccl}
 
 
 @dataclass
@@ -159,7 +161,8 @@ class HangWatch:
         while self.ranks.keys() - self._answers.keys() and now() < deadline:
             await asyncio.sleep(_LOOK_S)
         use = [gpu for answer in self._answers.values() for gpu in answer.gpus if gpu is not None]
-        return Suspicion(idle_s, limit_s, diagnose(self._facts()), bool(use) and min(use) >= _FULLY_BUSY)
+        nccl = tuple(line for answer in self._answers.values() for line in answer.nccl)
+        return Suspicion(idle_s, limit_s, diagnose(self._facts()), bool(use) and min(use) >= _FULLY_BUSY, nccl)
 
     def _facts(self) -> list[RankFacts]:
         told = [one for answer in self._answers.values() for one in answer.ranks]
