@@ -112,6 +112,14 @@ def test_a_failed_run_is_told_from_its_end_to_its_logs(run: RunDir, why: Why) ->
     assert "iteration 34\n" not in text  # of the log only the traceback
 
 
+def test_a_killed_torchrun_is_told_once(run: RunDir, why: Why) -> None:
+    attempt = begin(run)
+    killed = Failure(None, "gpu02", -9, BEGAN + 9, "torchrun on gpu02 was killed by SIGKILL", "", "")
+    note(attempt, 9.5, "ended", **Report(1, -9, (killed,)).to_message())
+    (line,) = (line for line in why().splitlines() if "SIGKILL" in line)
+    assert line.strip() == "9.0 s  torchrun on gpu02 was killed by SIGKILL"
+
+
 def test_programs_get_all_of_it(run: RunDir, why: Why) -> None:
     fail(run)
     story = json.loads(why("--json"))

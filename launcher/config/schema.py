@@ -119,26 +119,26 @@ class Console(Enum):
 class Solved:
     """A metric and the value at which the training may end early."""
 
-    metric: str = "return_mean"
-    threshold: float = 0.0
+    metric: str = "return_mean"  # of the iteration's record
+    threshold: float = 0.0  # from here on it is solved, and the training ends
 
 
 @dataclass
 class Task:
     """What is learned: a gymnasium environment, or a script or module of the user's."""
 
-    name: str = ""
+    name: str = ""  # part of a run's name
     env: Optional[str] = None  # the id of a gymnasium environment, or package.module:function of yours
     registry: Registry = Registry.gymnasium  # who defines env
-    env_args: Dict[str, Any] = field(default_factory=dict)
-    vectorization: Vectorization = Vectorization.auto
-    reward_scale: float = 1.0
-    max_iterations: int = 1000
-    num_envs: int = 64
-    solved: Optional[Solved] = None
+    env_args: Dict[str, Any] = field(default_factory=dict)  # for whatever makes the environment
+    vectorization: Vectorization = Vectorization.auto  # in turn, in processes, in envpool's threads; auto: its own way
+    reward_scale: float = 1.0  # what the learner gets is the reward times this; records have it unscaled
+    max_iterations: int = 1000  # unless the top level says it
+    num_envs: int = 64  # per rank, unless the top level says it
+    solved: Optional[Solved] = None  # may end the training early; null: it goes on to max_iterations
     record: bool = False  # a video of the trained policy, policy.mp4 in the run directory
-    path: Optional[str] = None
-    module: Optional[str] = None
+    path: Optional[str] = None  # a script of yours
+    module: Optional[str] = None  # or a module, as of `python -m`
     args: Any = None  # of the script: words in a list, or {key: value} for --key value
     global_batch_size: Optional[int] = None  # samples per optimizer step: finds the gradient accumulation
 
@@ -148,8 +148,8 @@ class Accelerate:
     """What decides Accelerate's environment; null leaves a choice to `config_file`, else to Accelerate's default."""
 
     mode: Optional[AccelerateMode] = None  # default: the file's, else ddp
-    mixed_precision: Optional[MixedPrecision] = None
-    gradient_accumulation_steps: Optional[int] = None
+    mixed_precision: Optional[MixedPrecision] = None  # default: the file's, else none
+    gradient_accumulation_steps: Optional[int] = None  # default: the file's, else 1
     config_file: Optional[str] = None  # as `accelerate config` writes it; its topology, ports and GPU ids do not count
 
 
@@ -157,9 +157,9 @@ class Accelerate:
 class Library:
     """How it is learned: the module that runs in every rank, or none for the task's own script."""
 
-    name: str = ""
+    name: str = ""  # part of a run's name
     packages: List[str] = field(default_factory=list)  # modules that the ranks import, by their first name
-    module: Optional[str] = None
+    module: Optional[str] = None  # that trains in every rank; null: the task's own script
     registry: Registry = Registry.gymnasium  # whose tasks it trains
     rl_library: Optional[RlLibrary] = None  # of Isaac Lab: what it learns with
     runner: Optional[str] = None  # a module that runs the task's script in every rank
@@ -167,8 +167,8 @@ class Library:
     accelerate: Accelerate = field(default_factory=Accelerate)
     preload: List[str] = field(default_factory=list)  # modules that a node imports once, before it forks its ranks
     spawn: Optional[str] = None  # why its ranks must not be forked
-    env: Dict[str, str] = field(default_factory=dict)
-    console: Console = Console.log
+    env: Dict[str, str] = field(default_factory=dict)  # variables of the ranks
+    console: Console = Console.log  # what a run in the foreground shows
 
     @property
     def uses_accelerate(self) -> bool:
@@ -184,7 +184,7 @@ class Container:
     image: Optional[str] = None  # as the runtime takes it: a file, a directory, docker://NAME:TAG, REGISTRY#NAME:TAG
     mounts: List[str] = field(default_factory=list)  # SRC, SRC:DST, SRC:DST:ro; the run's directories are there
     env: List[str] = field(default_factory=list)  # names of the job's own variables to hand on; WANDB_* is a pattern
-    mount_home: bool = False
+    mount_home: bool = False  # your home directory, which brings packages that you installed for yourself
     args: List[str] = field(default_factory=list)  # more options of the runtime; with pyxis of srun
 
 
@@ -192,32 +192,32 @@ class Container:
 class Cluster:
     """Where it runs. One file per cluster; ``null`` leaves a choice to Slurm."""
 
-    name: str = ""
-    scheduler: Scheduler = Scheduler.local
+    name: str = ""  # the profile's, in records
+    scheduler: Scheduler = Scheduler.local  # who starts the run; none: you do, with one command per host
     nodes: Any = 1  # a number, or a range such as 2-4: starts with what it gets, goes on with what is left
     spare_nodes: int = 0  # more nodes in the allocation, to take the place of one that is lost
     hosts: Any = None  # without a scheduler: a list of hosts or Slurm's short form gpu[1-4], node 0 first
-    gpus_per_node: int = 0
-    gpu_type: Optional[str] = None
-    gpu_request: GpuRequest = GpuRequest.gpus_per_node
+    gpus_per_node: int = 0  # asked for, and used
+    gpu_type: Optional[str] = None  # as Slurm knows it (`sinfo -o %G`)
+    gpu_request: GpuRequest = GpuRequest.gpus_per_node  # as --gpus-per-node or --gres
     nproc_per_node: Optional[int] = None  # ranks per node; default: one per GPU, or one
-    device: Device = Device.auto
+    device: Device = Device.auto  # what the ranks compute on; auto: CUDA where they see a GPU
     start: StartMethod = StartMethod.auto  # of the ranks: forked from one process with torch imported, or spawned
     cpus_per_gpu: Optional[int] = None  # CPUs per rank; where there are no GPUs a rank counts as one
     mem_per_gpu: Optional[str] = None  # memory per rank, likewise
-    time: Optional[str] = None
+    time: Optional[str] = None  # limit of a job: 30 (minutes), 8:00:00, 2-12 (days-hours)
     signal_lead: int = 120  # seconds between the warning signal and the time limit
-    partition: Optional[str] = None
-    account: Optional[str] = None
-    qos: Optional[str] = None
-    constraint: Optional[str] = None
-    reservation: Optional[str] = None
-    nodelist: Optional[str] = None
-    exclude: Optional[str] = None
-    dependency: Optional[str] = None
-    extra_directives: Dict[str, Any] = field(default_factory=dict)
-    skip_directives: List[str] = field(default_factory=list)
-    srun_args: List[str] = field(default_factory=list)
+    partition: Optional[str] = None  # --partition
+    account: Optional[str] = None  # --account
+    qos: Optional[str] = None  # --qos
+    constraint: Optional[str] = None  # --constraint
+    reservation: Optional[str] = None  # --reservation
+    nodelist: Optional[str] = None  # nodes that have to be among them
+    exclude: Optional[str] = None  # nodes not to use
+    dependency: Optional[str] = None  # --dependency, such as afterok:123
+    extra_directives: Dict[str, Any] = field(default_factory=dict)  # more options of sbatch, by their long names
+    skip_directives: List[str] = field(default_factory=list)  # options that this site refuses
+    srun_args: List[str] = field(default_factory=list)  # more options of srun
     modules: List[str] = field(default_factory=list)  # loaded before the setup lines
     setup: List[str] = field(default_factory=list)  # lines of shell in the batch script, before anything else
     container: Container = field(default_factory=Container)
@@ -227,7 +227,7 @@ class Cluster:
     scratch: Optional[str] = None  # a directory on every node, $NAMEs allowed; ranks see theirs as LAUNCHER_SCRATCH
     network_interface: Optional[str] = None  # exact name; brings the entry socket_interface of the catalogue
     ib_hca: Optional[str] = None  # exact names, comma-separated, :PORT allowed; brings the entry ib_hca
-    env: Dict[str, str] = field(default_factory=dict)
+    env: Dict[str, str] = field(default_factory=dict)  # variables of the ranks
     nccl: List[str] = field(default_factory=list)  # entries of the catalogue, conf/nccl
 
     @property
@@ -288,11 +288,11 @@ class Checkpoint:
 class Retry:
     """Which ends of an attempt another one follows, and how often: a number, or unlimited."""
 
-    preempted: Any = "unlimited"
-    time_limit: Any = "unlimited"
-    node_fail: Any = 5
+    preempted: Any = "unlimited"  # a job with more urgent work took its nodes
+    time_limit: Any = "unlimited"  # the job's time was over
+    node_fail: Any = 5  # a node was lost, or unfit
     crash: Any = 2  # never after a crash at the same iteration as the one before
-    hang: Any = 2
+    hang: Any = 2  # nothing moved any more
     in_job: bool = True  # in the same allocation, where that is possible, instead of back in the queue
     without_progress: int = 3  # so many attempts in a row without progress end the run, whatever their budget
     avoid_node: Optional[str] = "1-0"  # how long a node that failed is not used again, in Slurm's notation of time
@@ -304,7 +304,7 @@ class Watch:
 
     rendezvous: int = 300  # seconds until a node that has not come counts as missing
     stop_grace: int = 30  # seconds between asking the ranks to stop and killing them
-    preflight: Preflight = Preflight.basic
+    preflight: Preflight = Preflight.basic  # of the nodes; full: with torch, over all ranks
     preflight_seconds: int = 10  # for all checks of a node together
     sample_seconds: float = 5.0  # between two samples of a node; 0: none, and nothing odd is looked for in them
     hang_floor: Optional[int] = 60  # seconds without progress before a hang is suspected; null: nobody watches
@@ -318,17 +318,17 @@ class Watch:
 class Wandb:
     """Weights & Biases; off without a project. The key comes from the environment, or from `wandb login`."""
 
-    project: Optional[str] = None
-    entity: Optional[str] = None
-    mode: str = "online"
+    project: Optional[str] = None  # turns it on
+    entity: Optional[str] = None  # whose project it is
+    mode: str = "online"  # online, offline, disabled
 
 
 @dataclass
 class Mlflow:
     """MLflow; off without a tracking URI (a server's address, or a file)."""
 
-    uri: Optional[str] = None
-    experiment: str = "launcher"
+    uri: Optional[str] = None  # turns it on
+    experiment: str = "launcher"  # the runs are in it
 
 
 @dataclass
@@ -355,13 +355,13 @@ class Config:
     task: Task = field(default_factory=Task)
     library: Library = field(default_factory=Library)
     cluster: Cluster = field(default_factory=Cluster)
-    nccl: Dict[str, Workaround] = field(default_factory=dict)
+    nccl: Dict[str, Workaround] = field(default_factory=dict)  # chosen of the catalogue: nccl=[+ib_off]
     agent: Dict[str, Any] = field(default_factory=dict)  # hyperparameters, in the library's own words
     name: Optional[str] = None  # the job's name; default: task-library
-    seed: int = 1
+    seed: int = 1  # each rank's own is this plus its number
     max_iterations: Optional[int] = None  # the TOTAL, resumed or not; default: the task's
     num_envs: Optional[int] = None  # per rank; default: the task's
-    runs_dir: str = "runs"
+    runs_dir: str = "runs"  # where the runs' directories are, seen from here
     snapshot: Optional[Snapshot] = None  # run from a copy of the code; default: git for jobs from a git repository
     resume: Optional[str] = None  # latest, a run, or a checkpoint's directory
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -369,5 +369,5 @@ class Config:
     watch: Watch = field(default_factory=Watch)
     tracking: Tracking = field(default_factory=Tracking)
     sweep: Sweep = field(default_factory=Sweep)
-    wait: bool = False
-    dry_run: bool = False
+    wait: bool = False  # follow a job, and end with its exit code
+    dry_run: bool = False  # show what would happen, and start nothing

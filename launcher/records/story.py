@@ -155,7 +155,8 @@ def _ends(failures: Sequence[Event]) -> Iterator[tuple[float, str]]:
     for (end, _), alike in kinds.items():
         who = _ranks([one["rank"] for one in alike])
         hosts = _several(list(dict.fromkeys(one["host"] for one in alike)), "nodes")
-        message = f": {alike[0]['message']}"[:_LONGEST] if alike[0]["message"] else ""
+        said = alike[0]["message"]  # of a torchrun that was killed its end, once more
+        message = f": {said}"[:_LONGEST] if said and not said.endswith(end) else ""
         ended = end.replace("was ", "were ") if len(alike) > 1 else end
         yield alike[0]["ended"], f"{who} on {hosts} {ended}{message}"
 
