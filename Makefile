@@ -1,6 +1,7 @@
 # make train   train cartpole on this machine           ARGS="task=pendulum seed=3"
 # make test    lint, types, all tests                    ARGS="-k hostlist"
 # make slurm   a shell on a private Slurm cluster        ARGS="--nodes 8"
+# make docs      the documentation as pages in docs/_build
 # make isaaclab-env, make mjlab-env   environments for library=isaaclab and library=mjlab (docs/isaaclab.md)
 # PYTHON=python3.12 chooses the interpreter of a new .venv, PYTHON312=… that of the other environments
 
@@ -9,12 +10,12 @@ PYTHON312 ?= python3.12
 ISAACLAB_ENV ?= .venv-isaaclab
 MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
-TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,test
+TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,docs,test
 NONE_CHOSEN := 5
 FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train and not browser"
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
-.PHONY: train test fast lint slurm bench isaaclab-env mjlab-env clean
+.PHONY: train test fast lint slurm docs bench isaaclab-env mjlab-env clean
 
 train: .venv/train
 	@$(BIN)/python -m launcher $(ARGS)
@@ -35,6 +36,10 @@ lint: .venv/test
 slurm: .venv/train
 	@$(BIN)/python -m tests.sandbox install
 	@$(BIN)/python -m tests.sandbox shell $(ARGS)
+
+docs: .venv/test
+	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
+	@echo "open docs/_build/index.html"
 
 bench: .venv/test
 	$(BIN)/python -m tests.benchmarks.dry_run

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def keys(kind: Any = schema.Config, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
+def all_keys(kind: Any = schema.Config, prefix: str = "") -> Iterator[tuple[str, str, str, str]]:
     """Every key of a dataclass of the schema and of those in it: its dotted name, type, default and meaning."""
     types, said = typing.get_type_hints(kind), _comments(kind)
     for field in dataclasses.fields(kind):
@@ -58,7 +58,7 @@ def keys(kind: Any = schema.Config, prefix: str = "") -> Iterator[tuple[str, str
         if inner is None or typing.get_origin(types[field.name]) is dict:
             yield name, _type(types[field.name]), _default(field), said.get(field.name, "")
         else:
-            yield from keys(inner, f"{name}.")
+            yield from all_keys(inner, f"{name}.")
 
 
 def _comments(kind: type) -> dict[str, str]:
@@ -107,7 +107,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def _sections() -> Iterator[str]:
     """A table of the keys of each part of the configuration."""
     parts: dict[str, list[str]] = {}
-    for name, kind, default, words in keys():
+    for name, kind, default, words in all_keys():
         cells = (f"`{name}`", kind, default, words)
         row = " | ".join(cell.replace("|", "\\|") for cell in cells)
         parts.setdefault(name.partition(".")[0] if "." in name else "", []).append(f"| {row} |")

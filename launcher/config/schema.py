@@ -180,7 +180,7 @@ class Library:
 class Container:
     """The image that the ranks run in; off without a runtime. Nothing of the host reaches them but what is named."""
 
-    runtime: Optional[ContainerRuntime] = None
+    runtime: Optional[ContainerRuntime] = None  # what starts the image
     image: Optional[str] = None  # as the runtime takes it: a file, a directory, docker://NAME:TAG, REGISTRY#NAME:TAG
     mounts: List[str] = field(default_factory=list)  # SRC, SRC:DST, SRC:DST:ro; the run's directories are there
     env: List[str] = field(default_factory=list)  # names of the job's own variables to hand on; WANDB_* is a pattern
