@@ -31,7 +31,8 @@ verbs
   commands cluster.hosts=[a,b] [KEY=VALUE ...]
                              one command for each host, for machines without a scheduler
   status [RUN ...]           what runs, how far it is, how it ended
-  logs RUN                   what rank 0 printed; -f follows, --rank R chooses
+  logs RUN                   what rank 0 printed; -f follows, --rank R, --all, --node N choose, --grep picks lines;
+                             --errors: the first error first
   why RUN                    its story: what happened when and where, the first traceback, what it means, what to do
   report RUN|SWEEP [-o FILE] one page to look at, to keep and to send: curves, nodes, what happened, configuration
   cancel RUN ...             let a run save and stop

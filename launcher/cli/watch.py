@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 from launcher.cli.live import LiveLine
 from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
+from launcher.records.printed import Printed, of_rank
 from launcher.records.result import read_result
 from launcher.records.rundir import RunDir
 from launcher.records.status import last_words
@@ -25,42 +25,19 @@ _VERDICT_S = 20.0
 """How long a verdict may take to be seen after the job's end: shared file systems show files late."""
 
 
-class LogReader:
-    """New output of a rank, over all attempts."""
-
-    def __init__(self, run: RunDir, rank: int = 0) -> None:
-        self._run, self._rank = run, rank
-        self._attempt = -1
-        self._file: BinaryIO | None = None
-
-    def read(self) -> str:
-        """What was printed since the last call."""
-        text = self._read_open()
-        attempts = self._run.attempts()
-        if attempts and attempts[-1].number != self._attempt:
-            with contextlib.suppress(FileNotFoundError):
-                opened = open(attempts[-1].rank_log(self._rank), "rb")  # noqa: SIM115 - stays open between calls
-                text += self._read_open()  # the last words of the attempt before
-                self._file, self._attempt = opened, attempts[-1].number
-                text += self._read_open()
-        return text
-
-    def _read_open(self) -> str:
-        return self._file.read().decode(errors="replace") if self._file else ""
-
-
 class Watcher:
     """Shows a run on the terminal while it goes on."""
 
     def __init__(self, run: RunDir, plan: Plan, show_log: bool) -> None:
         self._run, self._plan = run, plan
-        self._log = LogReader(run) if show_log else None
+        self._log = Printed(run, of_rank(0)) if show_log else None
         self._line = LiveLine()
         self._began: tuple[float, int] | None = None  # time and iteration of the first progress seen
 
     def update(self) -> None:
         """Show what is new."""
-        self._line.show(self._progress_line(), self._log.read() if self._log else "", plain=self._log is None)
+        new = "" if self._log is None else "".join(piece.text for piece in self._log.new())
+        self._line.show(self._progress_line(), new, plain=self._log is None)
 
     def say(self, line: str) -> None:
         """Print a line above the progress."""
