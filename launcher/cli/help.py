@@ -38,6 +38,10 @@ verbs
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
+  note RUN TEXT              a remark, kept with the run; shown by why and report
+  rm RUN ...                 remove runs from the disk; asks, and never removes one that waits or runs
+  prune --older 30d [--keep-best]
+                             remove old runs; lists them with their sizes, and asks
   doctor [KEY=VALUE ...]     what is wrong with this machine or, with cluster=NAME, with nodes of that cluster, before
                              a run finds out; --full sums numbers over all ranks, too; --json for programs
   profile [--partition P] > FILE
