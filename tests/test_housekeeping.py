@@ -46,7 +46,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             Result(outcome, "max_iterations", metrics=metrics).write(run.result)
         for path in (run.plan, run.submission, run.result):
             if path.exists():
-                os.utime(path, (time.time() - days * DAY,) * 2)
+                os.utime(path, (time.time(), time.time() - days * DAY))
         return run
 
     return make
@@ -181,7 +181,8 @@ def test_a_run_from_which_another_is_to_start_stays_until_that_has_a_checkpoint(
 
 
 def test_prune_shows_what_would_go_and_removes_it_when_told(make: Make, say: Said) -> None:
-    make("old", days=31), make("new", days=29)
+    for name, days in (("old", 31), ("new", 29)):
+        make(name, days=days)
     shown = say("prune", "--older", "30d")
     assert "old" in shown and "new" not in shown and "nothing is removed: add --yes" in shown
     assert names() == ["new", "old"]

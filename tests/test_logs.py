@@ -187,7 +187,7 @@ def test_following_goes_over_attempts_and_ends_with_the_run(
     run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("launcher.cli.logs._POLL_S", 0.01)
-    monkeypatch.setattr("launcher.cli.logs._ASK_SLURM_S", 0.05)
+    monkeypatch.setattr("launcher.cli.following._ASK_S", 0.05)
     agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(run.path)]
     out, err = "", ""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
 from collections.abc import Sequence
 
 from launcher.cli.first_error import first_errors
+from launcher.cli.following import until_over
 from launcher.cli.grep import Grep
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
@@ -16,15 +16,10 @@ from launcher.errors import UserError
 from launcher.records import rundir
 from launcher.records.files import read_json, tail
 from launcher.records.printed import Choice, Piece, Printed, of_all_ranks, of_node, of_rank
-from launcher.records.result import read_result
 from launcher.records.rundir import Attempt, RunDir
-from launcher.records.status import LOST, UNKNOWN, Status
-from launcher.records.submission import submitted
+from launcher.records.status import UNKNOWN, Status
 
 _POLL_S = 0.3
-_ASK_SLURM_S = 2.0
-_VERDICT_S = 20.0
-"""How long a verdict, or the job that goes on, may take to be seen after a job's end: file systems show files late."""
 
 _TEXT = """\
 What a rank of a run printed, over all its attempts.
@@ -161,28 +156,17 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _follow(run: RunDir, shown: _Shown, attempt: int | None) -> None:
     """Show what is new until the run has ended, whatever attempts and jobs it goes on in; or until one attempt has."""
-    said, gone_since = "", None
-    while True:
-        (status,) = statuses_of([run])
-        gone_since = (gone_since or time.monotonic()) if _over(run, status, attempt) else None
-        patience = _VERDICT_S if status.state == LOST and submitted(run).get("scheduler") == "slurm" else 0.0
-        if gone_since is not None and time.monotonic() - gone_since >= patience:
-            break
+    said = ""
+    for status in until_over(run, shown.update, _POLL_S):
+        if attempt is not None and _attempt_over(run.attempts()[attempt]):
+            return
         if (words := _words(status)) != said:
             said = words
             print(f"launcher: {said}", file=sys.stderr, flush=True)
-        until = time.monotonic() + _ASK_SLURM_S
-        while time.monotonic() < until:
-            time.sleep(_POLL_S)
-            shown.update()
 
 
-def _over(run: RunDir, status: Status, attempt: int | None) -> bool:
-    """Of a run of which Slurm, or its machine, cannot be asked just now, only the verdict tells."""
-    if attempt is not None and (one := run.attempts()[attempt]) and (one.superseded or one.verdict.exists()):
-        return True
-    unasked = status.state == UNKNOWN and bool(submitted(run)) and read_result(run.result) is None
-    return not status.active and not unasked
+def _attempt_over(attempt: Attempt) -> bool:
+    return attempt.superseded or attempt.verdict.exists()
 
 
 def _words(status: Status) -> str:

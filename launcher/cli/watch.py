@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.cli.following import require_verdict, until_over
 from launcher.cli.live import LiveLine
-from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
 from launcher.records.printed import Printed, of_rank
 from launcher.records.result import read_result
 from launcher.records.rundir import RunDir
-from launcher.records.status import last_words
+from launcher.records.status import PENDING
 from launcher.records.submission import submitted
-from launcher.slurm import commands
-from launcher.slurm.queue import Job
 
 _POLL_S = 0.2
-_ASK_SLURM_S = 2.0
-_VERDICT_S = 20.0
-"""How long a verdict may take to be seen after the job's end: shared file systems show files late."""
 
 
 class Watcher:
@@ -96,6 +90,7 @@ def wait_for_job(run: RunDir, plan: Plan) -> None:
         raise
     watcher.update()
     watcher.close()
+    require_verdict(run)
 
 
 def _job_of(run: RunDir) -> str:
@@ -103,25 +98,12 @@ def _job_of(run: RunDir) -> str:
 
 
 def _follow(run: RunDir, watcher: Watcher) -> None:
-    asked, said, over_since, attempts = 0.0, "", None, 0
-    while over_since is None or not run.result.exists():
-        watcher.update()
-        if time.monotonic() - asked > _ASK_SLURM_S:
-            asked = time.monotonic()
-            job = _ask(_job_of(run))
-            attempts = _say_what_ended(run, watcher, attempts)
-            if job is not None and job.queued and job.reason != said:
-                said = job.reason
-                watcher.say(f"pending: {said or job.state.lower()}")
-            over_since = (over_since or asked) if job is not None and job.ended else None
-        if over_since is not None and time.monotonic() - over_since > _VERDICT_S and not run.result.exists():
-            watcher.close()
-            what = "ended without a verdict" if run.attempts() else "ended before any rank started"
-            words = f" ({said})" if (said := last_words(run)) else ""
-            raise LauncherError(
-                f"failed: job {_job_of(run)} {what}{words} · the output of its script is in {run.slurm}"
-            )
-        time.sleep(_POLL_S)
+    said, attempts = "", 0
+    for status in until_over(run, watcher.update, _POLL_S):
+        attempts = _say_what_ended(run, watcher, attempts)
+        if status.state == PENDING and status.detail != said:
+            said = status.detail
+            watcher.say(f"pending: {said}")
 
 
 def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
@@ -133,11 +115,3 @@ def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
         watcher.say(f"attempt {attempt.number + 1} {verdict.line()} · {verdict.then}")
         seen = attempt.number + 1
     return seen
-
-
-def _ask(job_id: str) -> Job | None:
-    """The job as Slurm sees it; None while the controller does not answer, which is no reason to give up."""
-    try:
-        return commands.jobs([job_id]).get(job_id)
-    except SchedulerError:
-        return None
