@@ -80,6 +80,10 @@ def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(
         ("cluster.hosts=a,b,a", "names a twice"),
         ("cluster.hosts=['a b']", "is not a host"),
         ('cluster.partition="a\nb"', "control character"),
+        ("notify.webhok=A", "did you mean notify.webhook?"),
+        ("notify.when=never", "end, failure"),
+        ("notify.webhook='https://hooks/x'", "notify.webhook=MY_WEBHOOK"),
+        ("notify.mail=me@lab", "use notify.webhook or notify.command"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -84,7 +85,9 @@ _TALKATIVE = "import os\n" + TRAINING.replace(
 def test_logs_that_are_followed_in_a_terminal_have_every_line_once_over_a_requeue(
     cluster: Sandbox, workdir: Path
 ) -> None:
-    run = Disturbed.start(cluster, workdir, "cluster.nodes=1", text=_TALKATIVE, last=50)
+    """And whoever wants to know of its end is told once, not at the requeue."""
+    words = ("cluster.nodes=1", "notify.command=[tee,-a,told]")
+    run = Disturbed.start(cluster, workdir, *words, text=_TALKATIVE, last=50)
     terminal, other_end = pty.openpty()
     command = launcher_command("logs", "-f", run.run.name)
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), other_end)
@@ -103,6 +106,8 @@ def test_logs_that_are_followed_in_a_terminal_have_every_line_once_over_a_requeu
     ]
     assert f"{written[0]}==> attempt 2 · job {run.job_id} · " in re.sub("launcher: .*\n", "", shown)
     assert "launcher: pending: " in shown
+    told = json.loads((workdir / "told").read_text())
+    assert (told["outcome"], told["iteration"], told["job_id"]) == ("completed", 50, run.job_id)
 
 
 def test_runs_that_share_an_allocation_all_go_on_after_it_is_preempted(cluster: Sandbox, workdir: Path) -> None:

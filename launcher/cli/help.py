@@ -64,6 +64,7 @@ often used keys
   cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
   cluster.spare_nodes=N (take a lost one's place)  cluster.nodes=2-4 (elastic)
   retry.crash=N  retry.node_fail=N|unlimited  checkpoint.every=N (iterations)  checkpoint.minutes=N
+  notify.mail=ADDRESS  notify.webhook=VARIABLE  notify.command=[...]  notify.when=end|failure
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them
 
