@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import builtin_config_dir, compose, group_options
+from launcher.config.compose import compose
+from launcher.config.directories import builtin_config_dir, group_options
 from launcher.config.hosts import expand_hosts
 from launcher.config.literals import quote
 from launcher.config.schema import Scheduler

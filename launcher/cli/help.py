@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.config.compose import CONFIG_DIR_VARIABLE, group_options
+from launcher.config.directories import CONFIG_DIR_VARIABLE, group_options
 
 _TEXT = """\
 Train reinforcement-learning and PyTorch jobs: here, or on a Slurm cluster, with the same command.
@@ -49,6 +49,7 @@ verbs
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
   nccl diagnose [KEY=VALUE ...]
                              which groups of ranks do not talk to each other, and which settings cure it
+  completion bash|zsh        a script for the shell: the Tab key completes verbs, runs, keys and choices
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices
