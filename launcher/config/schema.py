@@ -357,10 +357,10 @@ class Tracking:
 class Notify:
     """Who is told when a run has ended for good; nobody, unless it is said."""
 
-    when: NotifyWhen = NotifyWhen.end
+    when: NotifyWhen = NotifyWhen.end  # of every end, or of failures only
     mail: Optional[str] = None  # an address, to which Slurm itself writes
     webhook: Optional[str] = None  # the NAME of the environment variable that holds the address, which is a secret
-    style: WebhookStyle = WebhookStyle.json
+    style: WebhookStyle = WebhookStyle.json  # all facts, or a text as Slack, Mattermost and Discord take it
     command: List[str] = field(default_factory=list)  # words, no shell; gets the facts as JSON on standard input
 
 
