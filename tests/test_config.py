@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.config.compose import builtin_config_dir, compose, group_options
+from launcher.config.compose import compose
+from launcher.config.directories import builtin_config_dir, group_options
 from launcher.config.hosts import expand_hosts
 from launcher.config.literals import quote
 from launcher.config.schema import Scheduler
@@ -80,6 +81,10 @@ def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(
         ("cluster.hosts=a,b,a", "names a twice"),
         ("cluster.hosts=['a b']", "is not a host"),
         ('cluster.partition="a\nb"', "control character"),
+        ("notify.webhok=A", "did you mean notify.webhook?"),
+        ("notify.when=never", "end, failure"),
+        ("notify.webhook='https://hooks/x'", "notify.webhook=MY_WEBHOOK"),
+        ("notify.mail=me@lab", "use notify.webhook or notify.command"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_meant(override: str, answer: str) -> None:

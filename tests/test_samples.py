@@ -64,8 +64,8 @@ def test_a_sample_tells_the_ranks_of_the_run_on_each_of_its_gpus(
         wait_until(lambda: told and told[-1].get("gpus"), 10)
     assert [(gpu["index"], gpu["ranks"]) for gpu in seen] == [(2, [3, 5]), (3, [])]
     assert samples.latest["ranks"] == [
-        {"rank": 3, "pid": 100, "connected": True},
-        {"rank": 5, "pid": 101, "connected": False},
+        {"rank": 3, "pid": 100, "connected": True, "log_bytes": 0},
+        {"rank": 5, "pid": 101, "connected": False, "log_bytes": 0},
     ]
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import pty
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import script, started
+from tests.conftest import launcher_command, script, started
 from tests.sandbox import Sandbox
 from tests.survival import EVERY, TRAINING, Disturbed
-from tests.test_local import wait_until
-from tests.test_slurm import launch_on, slurm_state
+from tests.test_local import read_all, wait_until
+from tests.test_slurm import in_cluster, launch_on, slurm_state
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -70,6 +75,39 @@ def test_an_administrators_requeue_loses_no_iteration(cluster: Sandbox, workdir:
     assert run.causes() == ["requeued", "max_iterations"]
     assert run.lost() == [0]
     run.report("scontrol requeue")
+
+
+_TALKATIVE = "import os\n" + TRAINING.replace(
+    "done += 1", 'done += 1; print("line", done, "of", os.environ["LAUNCHER_ATTEMPT"], flush=True)'
+)
+
+
+def test_logs_that_are_followed_in_a_terminal_have_every_line_once_over_a_requeue(
+    cluster: Sandbox, workdir: Path
+) -> None:
+    """And whoever wants to know of its end is told once, not at the requeue."""
+    words = ("cluster.nodes=1", "notify.command=[tee,-a,told]")
+    run = Disturbed.start(cluster, workdir, *words, text=_TALKATIVE, last=50)
+    terminal, other_end = pty.openpty()
+    command = launcher_command("logs", "-f", run.run.name)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), other_end)
+    following = cluster.popen(command, cwd=workdir, env=in_cluster(cluster), **streams)
+    os.close(other_end)
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read_all, terminal)
+        run.reach(10).scontrol("requeue", run.job_id)
+        run.assert_survived(last=50)
+        assert following.wait(60) == 0
+    shown = reading.result(10).replace("\r\n", "\n")
+    written = [(attempt / "rank-0.log").read_text() for attempt in sorted(run.run.glob("attempts/*"))]
+    assert len(written) == 2 and "line 50 of 1" in written[1]
+    assert [line for line in shown.splitlines() if line.startswith("line ")] == [
+        line for text in written for line in text.splitlines() if line.startswith("line ")
+    ]
+    assert f"{written[0]}==> attempt 2 · job {run.job_id} · " in re.sub("launcher: .*\n", "", shown)
+    assert "launcher: pending: " in shown
+    told = json.loads((workdir / "told").read_text())
+    assert (told["outcome"], told["iteration"], told["job_id"]) == ("completed", 50, run.job_id)
 
 
 def test_runs_that_share_an_allocation_all_go_on_after_it_is_preempted(cluster: Sandbox, workdir: Path) -> None:

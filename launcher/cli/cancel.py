@@ -24,11 +24,17 @@ def cancel(argv: Sequence[str]) -> int:
     options, runs_dir = parse(parser, argv)
     for text in options.runs:
         sweep = sweepdir.find(runs_dir, text)
-        print(_cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
+        print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
     return 0
 
 
-def _cancel_run(run: RunDir) -> str:
+def cancel_run(run: RunDir) -> str:
+    """Ask a run to save and stop; returns what was done, in words.
+
+    Raises:
+        UserError: it does not wait or run.
+        SchedulerError: Slurm cannot be reached.
+    """
     (one,) = statuses_of([run])
     if not one.active or not {"job_id", "pid"} & submitted(run).keys():
         raise UserError(f"run {run.run_id} is not running: {one.state} ({one.detail})")

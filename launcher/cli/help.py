@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launcher.config.compose import CONFIG_DIR_VARIABLE, group_options
+from launcher.config.directories import CONFIG_DIR_VARIABLE, group_options
 
 _TEXT = """\
 Train reinforcement-learning and PyTorch jobs: here, or on a Slurm cluster, with the same command.
@@ -31,12 +31,17 @@ verbs
   commands cluster.hosts=[a,b] [KEY=VALUE ...]
                              one command for each host, for machines without a scheduler
   status [RUN ...]           what runs, how far it is, how it ended
-  logs RUN                   what rank 0 printed; -f follows, --rank R chooses
+  logs RUN                   what rank 0 printed; -f follows, --rank R, --all, --node N choose, --grep picks lines;
+                             --errors: the first error first
   why RUN                    its story: what happened when and where, the first traceback, what it means, what to do
   report RUN|SWEEP [-o FILE] one page to look at, to keep and to send: curves, nodes, what happened, configuration
   cancel RUN ...             let a run save and stop
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
+  note RUN TEXT              a remark, kept with the run; shown by why and report
+  rm RUN ...                 remove runs from the disk; asks, and never removes one that waits or runs
+  prune --older 30d [--keep-best]
+                             remove old runs; lists them with their sizes, and asks
   doctor [KEY=VALUE ...]     what is wrong with this machine or, with cluster=NAME, with nodes of that cluster, before
                              a run finds out; --full sums numbers over all ranks, too; --json for programs
   profile [--partition P] > FILE
@@ -44,6 +49,7 @@ verbs
   nccl list | explain TEXT   known settings of NCCL; those that fit an error text (- reads standard input)
   nccl diagnose [KEY=VALUE ...]
                              which groups of ranks do not talk to each other, and which settings cure it
+  completion bash|zsh        a script for the shell: the Tab key completes verbs, runs, keys and choices
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices
@@ -59,6 +65,7 @@ often used keys
   cluster.container.runtime=pyxis|apptainer|charliecloud  cluster.container.image=IMAGE
   cluster.spare_nodes=N (take a lost one's place)  cluster.nodes=2-4 (elastic)
   retry.crash=N  retry.node_fail=N|unlimited  checkpoint.every=N (iterations)  checkpoint.minutes=N
+  notify.mail=ADDRESS  notify.webhook=VARIABLE  notify.command=[...]  notify.when=end|failure
   cluster.device=cpu|cuda    cluster.env.NAME=VALUE  agent.KEY=VALUE (the library's own hyperparameters)
   python -m launcher --cfg job   shows all of them
 

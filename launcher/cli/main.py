@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
-    if argv and argv[0] in _VERBS:
+    if argv and argv[0] in VERBS:
         return _run_verb(argv[0], argv[1:])
     if argv and argv[0].isalpha():  # no KEY=VALUE, no option
         raise _no_command(argv[0])
@@ -60,7 +60,7 @@ def _dispatch(argv: list[str]) -> int:
 def _no_command(word: str) -> UserError:
     from launcher.config.complaints import nearest
 
-    return UserError(f"there is no command '{word}'{nearest(word, _VERBS)} (there are: {', '.join(_VERBS)})")
+    return UserError(f"there is no command '{word}'{nearest(word, VERBS)} (there are: {', '.join(VERBS)})")
 
 
 def _start(arguments: Arguments) -> int:
@@ -73,7 +73,7 @@ def _start(arguments: Arguments) -> int:
     return start(arguments)
 
 
-_VERBS = {
+VERBS = {
     "plan": "launcher.cli.start:show",
     "render": "launcher.cli.start:render",
     "commands": "launcher.cli.start:commands",
@@ -84,13 +84,17 @@ _VERBS = {
     "cancel": "launcher.cli.cancel:cancel",
     "resume": "launcher.cli.resume:resume",
     "rerun": "launcher.cli.rerun:rerun",
+    "note": "launcher.cli.note:note",
+    "rm": "launcher.cli.remove:rm",
+    "prune": "launcher.cli.remove:prune",
     "doctor": "launcher.cli.doctor:doctor",
     "nccl": "launcher.cli.nccl:nccl",
     "profile": "launcher.cli.profile:profile",
+    "completion": "launcher.cli.completion:completion",
 }
 """The function of each verb; imported when it is called for."""
 
 
 def _run_verb(verb: str, argv: list[str]) -> int:
-    module, _, function = _VERBS[verb].partition(":")
+    module, _, function = VERBS[verb].partition(":")
     return getattr(importlib.import_module(module), function)(argv)

@@ -24,6 +24,7 @@ def describe(plan: Plan) -> str:
             *_resources(plan),
             *_hosts(plan),
             *_container(plan),
+            *_notices(plan),
             *_slurm(plan),
             "",
             "on every node",
@@ -65,6 +66,13 @@ def _resources(plan: Plan) -> Iterator[str]:
         yield f"time limit {format_time(asked.time_s)}"
     if plan.resume:
         yield f"resume     {plan.resume}"
+
+
+def _notices(plan: Plan) -> Iterator[str]:
+    if (told := plan.notices) is None:
+        return
+    who = [f"the webhook in ${told.webhook}" if told.webhook else "", shlex.join(told.command)]
+    yield f"tells      {' and '.join(filter(None, who))} when the run has {'failed' if told.failures_only else 'ended'}"
 
 
 def _hosts(plan: Plan) -> Iterator[str]:

@@ -14,15 +14,16 @@ from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
 from launcher.config.compose import Composed, compose, compose_file
 from launcher.config.validate import validate
-from launcher.errors import LauncherError, SchedulerError, UserError
+from launcher.errors import LauncherError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, FAILED, STOPPED, read_result
 from launcher.records.rundir import RunDir
 from launcher.submit.batch_job import BatchJob, batch_job
-from launcher.submit.prepare import plan_here, require_packages, write_run
+from launcher.submit.new_run import new_run, submit_new
+from launcher.submit.prepare import plan_here, write_run
 from launcher.submit.provenance import collect
-from launcher.submit.slurm import require_slurm, submit, why_never
+from launcher.submit.slurm import submit, why_never
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 """Of a run in the foreground, by its outcome; 1 for all others."""
@@ -43,13 +44,12 @@ def start_plan(plan: Plan, composed: Composed, snapshot_of: Path | None = None) 
     if config.dry_run:
         print(describe(plan))
         return 0
-    require_packages(config)
-    if plan.scheduler == "slurm":
-        require_slurm()
-    run = write_run(plan, composed, collect(plan), snapshot_of=snapshot_of)
+    run = new_run(plan, composed, snapshot_of)
     if plan.scheduler == "none":
         return _show_commands(plan, run)
-    return run_here(plan, run) if plan.scheduler == "local" else _submit_new(plan, run, config.wait)
+    return (
+        run_here(plan, run) if plan.scheduler == "local" else _submitted(submit_new(plan, run), plan, run, config.wait)
+    )
 
 
 def show(argv: Sequence[str]) -> int:
@@ -163,15 +163,6 @@ def run_here(plan: Plan, run: RunDir) -> int:
     return conclude(run)
 
 
-def _submit_new(plan: Plan, run: RunDir, wait: bool) -> int:
-    """Nothing is left of a run that Slurm refuses."""
-    try:
-        return submit_run(plan, run, wait)
-    except SchedulerError:
-        shutil.rmtree(run.path)
-        raise
-
-
 def warn_of_never(plan: Plan) -> None:
     """No refusal: a partition that is down, or full of other limits, may be another one tomorrow."""
     if reason := why_never(plan):
@@ -180,7 +171,10 @@ def warn_of_never(plan: Plan) -> None:
 
 def submit_run(plan: Plan, run: RunDir, wait: bool) -> int:
     """Submit to Slurm, and follow the job if that is wanted; returns the command's exit code."""
-    job_id = submit(plan, run)
+    return _submitted(submit(plan, run), plan, run, wait)
+
+
+def _submitted(job_id: str, plan: Plan, run: RunDir, wait: bool) -> int:
     warn_of_never(plan)
     print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {_nodes(plan)} · {run.path}")
     if wait:

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
+from launcher.cli.following import require_verdict, until_over
 from launcher.cli.live import LiveLine
-from launcher.errors import LauncherError, SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.files import last_json_line
+from launcher.records.printed import Printed, of_rank
 from launcher.records.result import read_result
 from launcher.records.rundir import RunDir
-from launcher.records.status import last_words
+from launcher.records.status import PENDING
 from launcher.records.submission import submitted
-from launcher.slurm import commands
-from launcher.slurm.queue import Job
 
 _POLL_S = 0.2
-_ASK_SLURM_S = 2.0
-_VERDICT_S = 20.0
-"""How long a verdict may take to be seen after the job's end: shared file systems show files late."""
-
-
-class LogReader:
-    """New output of a rank, over all attempts."""
-
-    def __init__(self, run: RunDir, rank: int = 0) -> None:
-        self._run, self._rank = run, rank
-        self._attempt = -1
-        self._file: BinaryIO | None = None
-
-    def read(self) -> str:
-        """What was printed since the last call."""
-        text = self._read_open()
-        attempts = self._run.attempts()
-        if attempts and attempts[-1].number != self._attempt:
-            with contextlib.suppress(FileNotFoundError):
-                opened = open(attempts[-1].rank_log(self._rank), "rb")  # noqa: SIM115 - stays open between calls
-                text += self._read_open()  # the last words of the attempt before
-                self._file, self._attempt = opened, attempts[-1].number
-                text += self._read_open()
-        return text
-
-    def _read_open(self) -> str:
-        return self._file.read().decode(errors="replace") if self._file else ""
 
 
 class Watcher:
@@ -54,13 +24,14 @@ class Watcher:
 
     def __init__(self, run: RunDir, plan: Plan, show_log: bool) -> None:
         self._run, self._plan = run, plan
-        self._log = LogReader(run) if show_log else None
+        self._log = Printed(run, of_rank(0)) if show_log else None
         self._line = LiveLine()
         self._began: tuple[float, int] | None = None  # time and iteration of the first progress seen
 
     def update(self) -> None:
         """Show what is new."""
-        self._line.show(self._progress_line(), self._log.read() if self._log else "", plain=self._log is None)
+        new = "" if self._log is None else "".join(piece.text for piece in self._log.new())
+        self._line.show(self._progress_line(), new, plain=self._log is None)
 
     def say(self, line: str) -> None:
         """Print a line above the progress."""
@@ -119,6 +90,7 @@ def wait_for_job(run: RunDir, plan: Plan) -> None:
         raise
     watcher.update()
     watcher.close()
+    require_verdict(run)
 
 
 def _job_of(run: RunDir) -> str:
@@ -126,25 +98,12 @@ def _job_of(run: RunDir) -> str:
 
 
 def _follow(run: RunDir, watcher: Watcher) -> None:
-    asked, said, over_since, attempts = 0.0, "", None, 0
-    while over_since is None or not run.result.exists():
-        watcher.update()
-        if time.monotonic() - asked > _ASK_SLURM_S:
-            asked = time.monotonic()
-            job = _ask(_job_of(run))
-            attempts = _say_what_ended(run, watcher, attempts)
-            if job is not None and job.queued and job.reason != said:
-                said = job.reason
-                watcher.say(f"pending: {said or job.state.lower()}")
-            over_since = (over_since or asked) if job is not None and job.ended else None
-        if over_since is not None and time.monotonic() - over_since > _VERDICT_S and not run.result.exists():
-            watcher.close()
-            what = "ended without a verdict" if run.attempts() else "ended before any rank started"
-            words = f" ({said})" if (said := last_words(run)) else ""
-            raise LauncherError(
-                f"failed: job {_job_of(run)} {what}{words} · the output of its script is in {run.slurm}"
-            )
-        time.sleep(_POLL_S)
+    said, attempts = "", 0
+    for status in until_over(run, watcher.update, _POLL_S):
+        attempts = _say_what_ended(run, watcher, attempts)
+        if status.state == PENDING and status.detail != said:
+            said = status.detail
+            watcher.say(f"pending: {said}")
 
 
 def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
@@ -156,11 +115,3 @@ def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
         watcher.say(f"attempt {attempt.number + 1} {verdict.line()} · {verdict.then}")
         seen = attempt.number + 1
     return seen
-
-
-def _ask(job_id: str) -> Job | None:
-    """The job as Slurm sees it; None while the controller does not answer, which is no reason to give up."""
-    try:
-        return commands.jobs([job_id]).get(job_id)
-    except SchedulerError:
-        return None

@@ -20,6 +20,7 @@ from launcher.config.compose import catalogue
 from launcher.records import rundir
 from launcher.records.files import tail
 from launcher.records.known import BY_ID
+from launcher.records.notes import Note, notes_in
 from launcher.records.result import Result, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.status import Status
@@ -48,6 +49,8 @@ class Story:
     nccl: Sequence[Mapping[str, str]]
     """Entries of the catalogue, the nearest first: name, symptom, what to type."""
     logs: Sequence[str]
+    notes: Sequence[Note]
+    """What people have remarked."""
 
 
 def why(argv: Sequence[str]) -> int:
@@ -77,6 +80,7 @@ def _story(run: RunDir, status: Status) -> Story:
         samples=samples_before(attempts[-1], verdict.host if verdict else None, until) if attempts else None,
         nccl=list(_nccl_entries(verdict)) if verdict else [],
         logs=list(_logs(run, words)),
+        notes=notes_in(run.path),
     )
 
 
@@ -120,6 +124,8 @@ def _logs(run: RunDir, words: Words | None) -> Iterator[str]:
 
 def _lines(story: Story) -> Iterator[str]:
     yield f"{story.run_id}\n{story.line}"
+    for note in story.notes:
+        yield from _indented(f"note of {note.line()}")
     reason = BY_ID.get(story.verdict.known) if story.verdict else None
     if reason is not None:
         yield from _indented(f"what to do: {reason.hint} [{reason.id}]")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
@@ -20,12 +19,10 @@ from omegaconf._utils import OmegaConfDumper
 
 from launcher.config import complaints, literals, nccl
 from launcher.config.catalogue import Catalogue
+from launcher.config.directories import builtin_config_dir, config_roots, user_config_dirs
 from launcher.config.hosts import expand_hosts
 from launcher.config.schema import Config
 from launcher.errors import UserError
-
-CONFIG_DIR_VARIABLE = "LAUNCHER_CONFIG_DIR"
-"""Directories of the user's own tasks, clusters and libraries, separated by colons: the setting written once."""
 
 _RECORDED = "recorded"
 """The name by which Hydra finds a configuration that was read from a run's records."""
@@ -42,27 +39,6 @@ class Composed:
 
     config: Config
     yaml: str
-
-
-def builtin_config_dir() -> Path:
-    """``conf/``: beside the package in a clone, inside it in an installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "conf"
-    return inside if inside.is_dir() else package.parent / "conf"
-
-
-def user_config_dirs(config_dirs: Sequence[str] = ()) -> list[Path]:
-    """The directories given by ``--config-dir`` and by the environment, in that order.
-
-    Raises:
-        UserError: one of them is not a directory.
-    """
-    from_environment = os.environ.get(CONFIG_DIR_VARIABLE, "").split(":")
-    found = [Path(text).expanduser().absolute() for text in [*config_dirs, *from_environment] if text]
-    for path in found:
-        if not path.is_dir():
-            raise UserError(f"configuration directory '{path}' does not exist (--config-dir or {CONFIG_DIR_VARIABLE})")
-    return found
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> Composed:
@@ -127,20 +103,7 @@ def finish(tree: DictConfig) -> Composed:
 
 def catalogue(config_dirs: Sequence[str] = ()) -> Catalogue:
     """The NCCL catalogue of these configuration directories."""
-    return Catalogue(tuple(_roots(config_dirs)))
-
-
-def group_options(config_dirs: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The choices of each group of the configuration, by directory look-up alone."""
-    return {
-        group: sorted({path.stem for root in _roots(config_dirs) for path in (root / group).glob("*.yaml")})
-        for group in ("task", "library", "cluster", "nccl")
-    }
-
-
-def _roots(config_dirs: Sequence[str]) -> list[Path]:
-    """In Hydra's order: where two directories define a name, the first one counts."""
-    return [builtin_config_dir(), *user_config_dirs(config_dirs)]
+    return Catalogue(tuple(config_roots(config_dirs)))
 
 
 @contextlib.contextmanager

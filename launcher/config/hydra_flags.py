@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import hydra
 from hydra.core.config_store import ConfigStore
 
-from launcher.config.compose import builtin_config_dir
+from launcher.config.directories import builtin_config_dir
 from launcher.config.schema import Config
 
 

@@ -22,8 +22,8 @@ from launcher.config.compose import (
     compose_tree,
     composing,
     finish,
-    group_options,
 )
+from launcher.config.directories import group_options
 
 
 class Composer:

@@ -108,6 +108,20 @@ class RlLibrary(Enum):
     skrl = "skrl"
 
 
+class NotifyWhen(Enum):
+    """Of which ends of runs somebody is told: of all, or of failures only."""
+
+    end = "end"
+    failure = "failure"
+
+
+class WebhookStyle(Enum):
+    """What is sent to a webhook: all facts as JSON, or a text as Slack and those like it take it."""
+
+    json = "json"
+    slack = "slack"
+
+
 class Console(Enum):
     """What a run in the foreground shows: the progress of the training alone, or rank 0's output with it."""
 
@@ -340,6 +354,17 @@ class Tracking:
 
 
 @dataclass
+class Notify:
+    """Who is told when a run has ended for good; nobody, unless it is said."""
+
+    when: NotifyWhen = NotifyWhen.end  # of every end, or of failures only
+    mail: Optional[str] = None  # an address, to which Slurm itself writes
+    webhook: Optional[str] = None  # the NAME of the environment variable that holds the address, which is a secret
+    style: WebhookStyle = WebhookStyle.json  # all facts, or a text as Slack, Mattermost and Discord take it
+    command: List[str] = field(default_factory=list)  # words, no shell; gets the facts as JSON on standard input
+
+
+@dataclass
 class Sweep:
     """How the runs of a sweep (-m) are spread out."""
 
@@ -368,6 +393,7 @@ class Config:
     retry: Retry = field(default_factory=Retry)
     watch: Watch = field(default_factory=Watch)
     tracking: Tracking = field(default_factory=Tracking)
+    notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)
     wait: bool = False  # follow a job, and end with its exit code
     dry_run: bool = False  # show what would happen, and start nothing

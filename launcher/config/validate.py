@@ -89,6 +89,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from container.problems(config.cluster)
     yield from _one_gpu_per_rank(config.cluster)
     yield from _hyperparameters(config)
+    yield from _notify(config)
 
 
 def _below(
@@ -283,6 +284,21 @@ def _one_gpu_per_rank(cluster: Cluster) -> Iterator[str]:
             f"cluster.device=cuda needs a GPU per rank: cluster.nproc_per_node={ranks} and"
             f" cluster.gpus_per_node={cluster.gpus_per_node}"
         )
+
+
+def _notify(config: Config) -> Iterator[str]:
+    notify = config.notify
+    if notify.webhook is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", notify.webhook, re.ASCII):
+        yield (
+            "notify.webhook names the environment variable that holds the address, for the address is a secret: "
+            "export MY_WEBHOOK=https://…, and notify.webhook=MY_WEBHOOK"
+        )
+    if notify.mail is not None and not re.fullmatch(r"[^\s,]+(,[^\s,]+)*", notify.mail):
+        yield f"notify.mail='{notify.mail}' is no address"
+    if notify.mail is not None and config.cluster.scheduler is not Scheduler.slurm:
+        yield "notify.mail is written by Slurm, and this run is not for Slurm: use notify.webhook or notify.command"
+    if notify.mail is not None and (own := {"mail-user", "mail-type"} & config.cluster.extra_directives.keys()):
+        yield f"notify.mail and cluster.extra_directives.{min(own)} are both set: give one of them"
 
 
 def _hyperparameters(config: Config) -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from launcher.errors import SchedulerError
 from launcher.node import retry
 from launcher.node.job import Job
+from launcher.node.notice import tell
 from launcher.node.retry import Chances, Next
 from launcher.plan.plan import Plan
 from launcher.records import nodes
@@ -48,8 +49,14 @@ def conclude(
         then = told
         result = _write(attempt, result, then)
     if then.what == retry.END:
-        insist(lambda: result.write(run.result))
+        finish(plan, run, attempt, result)
     return result, then
+
+
+def finish(plan: Plan, run: RunDir, attempt: Attempt, result: Result) -> None:
+    """Write down that the run has ended, and tell those who want to know."""
+    insist(lambda: result.write(run.result))
+    tell(plan, run, attempt, result)
 
 
 def secure(plan: Plan, run: RunDir, attempt: Attempt, stop: Stop, job: Job) -> None:

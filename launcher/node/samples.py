@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from launcher.node import host, nvml, processes
 from launcher.node.preflight.gpus import chosen
 from launcher.records.files import append_json_line, parse_json_line
+from launcher.records.rundir import Attempt
 
 PERIOD_S = 5.0
 _MOST_STARTS = 3
@@ -103,7 +105,16 @@ class Samples:
         """The ranks here; whether each is connected to anything is looked up until it is."""
         pids = dict(self._watched.ranks())
         self._connected |= {pid for pid in pids.values() if pid not in self._connected and processes.connected(pid)}
-        return [{"rank": rank, "pid": pid, "connected": pid in self._connected} for rank, pid in sorted(pids.items())]
+        return [
+            {"rank": rank, "pid": pid, "connected": pid in self._connected, "log_bytes": self._log_bytes(rank)}
+            for rank, pid in sorted(pids.items())
+        ]
+
+    def _log_bytes(self, rank: int) -> int:
+        """How much it has printed: the only thing that tells when a line was."""
+        with contextlib.suppress(OSError):
+            return os.stat(Attempt(self._file.parent).rank_log(rank)).st_size
+        return 0
 
     def _of_run(self, said: Sample) -> Sample:
         """The GPUs that the ranks may use, with the ranks that compute on each."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from launcher.errors import SchedulerError
 from launcher.node import retry
-from launcher.node.conclusion import conclude, history, insist, progress_of, tell_slurm
+from launcher.node.conclusion import conclude, finish, history, insist, progress_of, tell_slurm
 from launcher.node.job import Job
 from launcher.node.place import Place
 from launcher.node.retry import Chances, Next
@@ -88,7 +88,7 @@ def _settle(plan: Plan, run: RunDir, attempt: Attempt, requeued: bool) -> Next:
     result = replace(result, then=then.words())
     insist(lambda: result.write(attempt.verdict))
     if requeued and then.what == retry.END:
-        insist(lambda: result.write(run.result))
+        finish(plan, run, attempt, result)
     return then
 
 

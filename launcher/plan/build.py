@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,6 +22,7 @@ from launcher.config.units import format_memory, format_time, parse_budget, pars
 from launcher.errors import UserError
 from launcher.plan import simulators, trl
 from launcher.plan.environment import layers
+from launcher.plan.notify import mail_directives, notices_of
 from launcher.plan.plan import Budgets, Container, Mount, Patience, Plan, Resources, Retry
 from launcher.plan.snapshot import Snapshot
 from launcher.plan.start import choose
@@ -83,7 +84,7 @@ def build(config: Config, here: Here) -> Plan:
         retry=_retry(config.retry),
         start=choose(config, here.today),
         environment=layers(config, run_dir, here.workdir, resources),
-        directives=directives_of(config.cluster, resources, name) if slurm else {},
+        directives=directives_of(config.cluster, resources, name, mail_directives(config.notify)) if slurm else {},
         scratch=config.cluster.scratch or "",
         setup=tuple(_setup(config.cluster, here.workdir)),
         srun_args=tuple(config.cluster.srun_args),
@@ -94,6 +95,7 @@ def build(config: Config, here: Here) -> Plan:
         import_paths=() if here.snapshot is None else here.snapshot.import_paths(),
         tracker=tuple(_tracker(config, python, run_dir)),
         resume=here.resume,
+        notices=notices_of(config.notify),
         console=config.library.console.value,
         training=_training(config, here),
     )
@@ -145,7 +147,9 @@ def resources_of(cluster: Cluster) -> Resources:
     )
 
 
-def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str, Any]:
+def directives_of(
+    cluster: Cluster, resources: Resources, name: str, mail: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The options of sbatch: what is asked for, less what the site must not see, plus what it wants besides.
 
     Raises:
@@ -164,6 +168,7 @@ def directives_of(cluster: Cluster, resources: Resources, name: str) -> dict[str
         "open-mode": "append",
         **dict(_gpus(cluster)),
         **{key: getattr(cluster, key) for key in _PASSED_ON},
+        **(mail or {}),
         **cluster.extra_directives,
     }
     absent = (None, False)

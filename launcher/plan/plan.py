@@ -141,6 +141,18 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Notices:
+    """Who is told when the run has ended for good, by the agent of node 0."""
+
+    failures_only: bool = False
+    webhook: str = ""
+    """The environment variable that holds its address; empty without one."""
+    style: str = "json"
+    """``json`` or ``slack``."""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Mount:
     """A file or directory of the host that the container sees."""
 
@@ -209,6 +221,7 @@ class Plan:
     """The command that reports the metrics to trackers, beside the ranks of node 0; empty without any."""
     resume: str = ""
     """A checkpoint of another run to start from, or empty."""
+    notices: Notices | None = None
     console: str = "log"
     training: dict[str, Any] = field(default_factory=dict)
     """The configuration that the ranks read: task, library, agent, seed, iterations."""
@@ -255,6 +268,7 @@ class Plan:
             "retry": Retry(**data["retry"]),
             "start": _start(data.get("start", {})),
             "environment": tuple(Setting(**setting) for setting in data["environment"]),
+            "notices": data.get("notices") and _notices(data["notices"]),
             "container": data["container"] and _container(data["container"]),
             **{key: tuple(data[key]) for key in _TUPLES},
         }
@@ -269,6 +283,11 @@ def _budgets(data: dict[str, Any]) -> Budgets:
 def _start(data: dict[str, Any]) -> Start:
     nested: dict[str, Any] = {"preload": tuple(data.get("preload", ()))}
     return Start(**{**data, **nested})
+
+
+def _notices(data: dict[str, Any]) -> Notices:
+    nested: dict[str, Any] = {"command": tuple(data["command"])}
+    return Notices(**{**data, **nested})
 
 
 def _container(data: dict[str, Any]) -> Container:

@@ -12,6 +12,7 @@ from typing import Any
 from launcher.records import rundir, sweepdir
 from launcher.records.columns import Table, is_number
 from launcher.records.files import Record, read_json, read_json_lines, spread_json_lines
+from launcher.records.notes import Note, notes_in
 from launcher.records.result import Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 
@@ -121,6 +122,11 @@ class Run:
     def result(self) -> Result | None:
         """How the run ended; None while it goes on."""
         return read_result(self.records.result)
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        """What people have remarked (``note RUN TEXT``), the oldest first."""
+        return notes_in(self.records.path)
 
     @cached_property
     def attempts(self) -> list[Try]:

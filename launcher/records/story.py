@@ -102,8 +102,19 @@ def _moments(events: Sequence[Event], began: float) -> Iterator[Moment]:
     for event in events:
         for text in _texts(event, hosts):
             yield Moment(round(event["time"] - began, 1), text)
-    for time, text in _ends([one for event in events for one in event.get("failures") or []]):
+    for time, text in _ends(_failures(events)):
         yield Moment(round(time - began, 1), text)
+
+
+def ends_of_ranks(attempt: Attempt) -> list[Moment]:
+    """How the ranks of an attempt that did not end well ended, the first one first; those alike are one moment."""
+    events = list(read_json_lines(attempt.events))
+    began = next((event["time"] for event in events if event["event"] == "attempt"), 0.0)
+    return [Moment(round(time - began, 1), text) for time, text in _ends(_failures(events))]
+
+
+def _failures(events: Sequence[Event]) -> list[Event]:
+    return [one for event in events for one in event.get("failures") or []]
 
 
 def _hosts(events: Sequence[Event]) -> list[str]:
@@ -217,6 +228,6 @@ def samples_before(attempt: Attempt, host: str | None, until: float) -> Samples 
 def ended_at(attempt: Attempt) -> float | None:
     """When the first rank of an attempt failed, or else when it was judged; None while it goes on."""
     events = list(read_json_lines(attempt.events))
-    failures = [one["ended"] for event in events for one in event.get("failures") or []]
+    failures = [one["ended"] for one in _failures(events)]
     judged = [event["time"] for event in events if event["event"] == "verdict"]
     return min([*failures, *judged], default=None)

@@ -117,6 +117,7 @@ def _verdict(run: Run, status: Status) -> Iterator[Block]:
         yield Words(f"{one.get('host', '')}: {one.get('message', '')} [{one.get('check', '')}]", WARN)
     if status.state in (RUNNING, PENDING) and run.result is not None:
         yield Words(f"Slurm says: {status.state} {status.detail}".strip(), BUSY)
+    yield from (Words(f"Note of {note.line()}") for note in run.notes)
 
 
 def _hint(result: Result) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from launcher.records.columns import is_number
 from launcher.records.files import Record, read_json
+from launcher.records.notes import notes_in
 from launcher.records.reading import load_run
 from launcher.records.status import Status
 from launcher.records.sweepdir import SweepDir
@@ -69,8 +70,9 @@ def sweep_page(sweep: SweepDir, whole: Status, statuses: Sequence[Status]) -> Pa
     members = _members(sweep, statuses, metric)
     keys = list(members[0].values) if members else []
     curves, unit = _curves(members, metric)
+    notes = [Words(f"Note of {note.line()}") for note in notes_in(sweep.path)]
     sections = [
-        Section("", [Words(whole.detail, TONES.get(whole.state, QUIET)), _tiles(members, metric)]),
+        Section("", [Words(whole.detail, TONES.get(whole.state, QUIET)), *notes, _tiles(members, metric)]),
         Section("Runs", [_table(members, keys, metric)]),
         *_objective(members, keys, metric),
         *curves,

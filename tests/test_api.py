@@ -1,0 +1,124 @@
+"""Runs from Python: ``from launcher import submit, wait, load_run, status, cancel``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import launcher
+from launcher import api
+from launcher.config.compose import compose
+from launcher.errors import SchedulerError, UserError
+from tests.conftest import environment, only_run, script
+from tests.sandbox import Sandbox
+from tests.test_slurm import in_cluster
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+
+
+@given(st.lists(PLAIN) | PLAIN)
+def test_any_value_arrives_as_it_is(value: Any) -> None:
+    (word,) = api._overrides({"agent": {"algorithm": {"own": value}}})
+    assert compose([f"+{word}"]).config.agent["algorithm"]["own"] == value
+
+
+def test_what_cannot_be_written_in_a_configuration_is_a_mistake(workdir: Path) -> None:
+    with pytest.raises(UserError, match="is no value of a configuration"):
+        launcher.submit({"agent.policy": object()})
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["taks=cartpole"], "did you mean task"),
+        ([{"cluster": {"node": 2}}], "did you mean"),
+        (["dry_run=true"], "starts nothing"),
+        ([{"cluster.scheduler": "none", "cluster.hosts": ["a", "b"]}], "launcher commands"),
+        ([{"task": "script", "library": "torchrun", "task.path": "nix.py"}], "no file 'nix.py'"),
+    ],
+)
+def test_a_mistake_is_an_exception_and_leaves_nothing(workdir: Path, words: list[Any], answer: str) -> None:
+    with pytest.raises(UserError, match=answer):
+        launcher.submit(*words)
+    assert not list(workdir.iterdir())
+
+
+def test_without_slurm_nothing_is_left(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SchedulerError, match="cluster=local"):
+        launcher.submit("cluster=a100x2")
+    assert not list(workdir.iterdir())
+
+
+@pytest.mark.parametrize("before", ["", "import launcher.submit.slurm", "import launcher.api"])
+def test_the_function_is_found_whatever_was_imported_before(before: str) -> None:
+    """A package of ours has its name."""
+    code = f"import sys\n{before}\nfrom launcher import submit\nimport launcher.submit.local\n"
+    code += "try: submit('taks=1')\nexcept Exception as error: print(error)\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert "did you mean task" in done.stdout, done.stderr
+
+
+NOTEBOOK = """\
+import json, sys
+from launcher import cancel, load_run, status, submit, wait
+run = submit("task=script", "library=torchrun", {"task.path": "train it.py", "task.args": ["$HOME 'x'"]}, *sys.argv[1:])
+before = status(run).state
+try:
+    wait(run, timeout=0)
+    raise SystemExit("it cannot be over")
+except TimeoutError as error:
+    said = str(error)
+ended = wait(run)
+rows = [(row["iteration"], row["loss"]) for row in ended.metrics.rows()]
+try:
+    cancel(ended)
+except Exception as error:
+    refused = str(error)
+print(json.dumps([before, said, ended.result.outcome, rows, load_run(run.run_id).run_id, refused]))
+"""
+TRAINING = """\
+import sys, time
+from launcher.train import Rank
+assert sys.argv[1:] == ["$HOME 'x'"], sys.argv
+with Rank("cpu") as rank:
+    for iteration in range(1, 4):
+        time.sleep(0.2)
+        rank.progress(iteration, loss=1 / iteration)
+"""
+
+
+def assert_all_of_it(output: str, run: Path) -> None:
+    before, said, outcome, rows, run_id, refused = json.loads(output.splitlines()[-1])
+    assert before in ("pending", "running") and before in said
+    assert (outcome, rows) == ("completed", [[1, 1.0], [2, 1 / 2], [3, 1 / 3]])
+    assert run_id == run.name
+    assert "is not running" in refused
+    assert output.count("\n") == 1  # nothing else was printed
+
+
+@pytest.mark.train
+def test_a_run_here_is_submitted_waited_for_and_read(workdir: Path) -> None:
+    script(workdir, TRAINING)
+    done = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK], cwd=workdir, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert_all_of_it(done.stdout, only_run(workdir))
+
+
+@pytest.mark.slurm
+@pytest.mark.train
+def test_a_job_is_submitted_waited_for_and_read(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, TRAINING)
+    command = [sys.executable, "-c", NOTEBOOK, "cluster=sandbox", "cluster.nproc_per_node=1"]
+    done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert_all_of_it(done.stdout, only_run(workdir))
