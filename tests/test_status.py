@@ -24,8 +24,10 @@ from typing import Any
 
 import pytest
 
-from launcher.cli.status_watch import Seen, picture
-from launcher.cli.statuses import Lookout
+from launcher.cli.rows import Choice, Row
+from launcher.cli.status_table import cause, status_table
+from launcher.cli.status_watch import Seen, _see, picture
+from launcher.cli.statuses import Overview
 from launcher.cli.table import Fit, table
 from launcher.errors import SchedulerError
 from launcher.records.files import append_json_line, write_json
@@ -292,10 +294,10 @@ def test_a_slurm_that_does_not_answer_in_time_is_an_older_answer(few: Many, monk
     monkeypatch.setenv("PATH", few.slurm(squeue="exec sleep 30")["PATH"])
     monkeypatch.setattr(commands, "LOOK_S", 0.2)
     write_json(few.directory / "runs" / ".slurm_said.json", {"jobs": {}})
-    began, lookout = time.monotonic(), Lookout()
-    (one,) = lookout.look([RunDir(few.directory / "runs" / "running-00")])
+    began, overview = time.monotonic(), Overview()
+    (one,) = overview.look([RunDir(few.directory / "runs" / "running-00")])
     assert (one.state, one.detail) == CANNOT
-    assert "did not answer within" in lookout.failure and time.monotonic() - began < 5
+    assert "did not answer within" in overview.failure and time.monotonic() - began < 5
 
 
 def test_hundreds_of_runs_take_less_than_a_second(many: Many) -> None:
@@ -385,6 +387,33 @@ def test_a_run_that_may_hang_says_so_until_it_moves_again(tmp_path: Path) -> Non
     assert status_of(run, jobs).detail == ""
 
 
+def test_a_running_run_without_a_new_iteration_says_since_when(tmp_path: Path) -> None:
+    quiet, lively = (RunDir(make_open_run(tmp_path / "runs" / f"run-{age}", "7", age_s=age)) for age in (5000, 500))
+    jobs = {"7": Job("RUNNING")}
+    assert re.fullmatch(r"no iteration since (\w+ \d+ )?\d\d:\d\d", cause(status_of(quiet, jobs)))
+    assert cause(status_of(lively, jobs)) == ""
+
+
+def test_a_run_that_is_watched_alone_shows_its_nodes(tmp_path: Path) -> None:
+    one = status_of(RunDir(make_open_run(tmp_path / "runs" / "a-run", "7")), {"7": Job("RUNNING")})
+    lines = [text for text, _ in picture(Seen([Row(one)], ["a note"]), 0.0, 80, 24)]
+    assert [line.split()[:2] for line in lines[4:]] == [
+        [],
+        ["NODE", "GPU"],
+        ["gpu01", "55%"],
+        ["gpu02", "55%"],
+        ["a", "note"],
+    ]
+    assert len(picture(Seen([Row(one)], ["a note"]), 0.0, 80, 7)) == 7
+
+
+def test_what_a_rank_printed_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    run = RunDir(make_open_run(tmp_path / "runs" / "a-run", "7"))
+    Result("failed", "crash", message="\x1b[2Jgone\r").write(run.result)
+    shown = status_table([Row(status_of(run, {}))], 80)
+    assert "gone" in shown and shown.replace("\n", "").isprintable()
+
+
 def test_filters_that_a_person_has_set_for_squeue_hide_no_job(few: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     said = few.slurm(squeue='test -z "$SQUEUE_PARTITION" && echo "7|RUNNING|None|n1|N/A|N/A|N/A|main|1|N/A|N/A"')
     monkeypatch.setenv("PATH", said["PATH"])
@@ -467,10 +496,10 @@ def test_a_screen_fits_its_terminal_follows_its_size_and_leaves_it_as_it_was(man
 
 def looked_for(seconds: int, run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look every two seconds for so long, in no time."""
-    lookout, began = Lookout(), time.time()
+    overview, began = Overview(), time.time()
     for second in range(0, seconds, 2):
         monkeypatch.setattr(time, "time", lambda second=second: began + second)
-        lookout.look([run])
+        overview.look([run])
 
 
 def test_who_looks_again_and_again_asks_slurm_every_five_seconds_and_less_often_while_it_is_silent(
@@ -488,9 +517,9 @@ def test_who_looks_again_and_again_asks_slurm_every_five_seconds_and_less_often_
 def test_a_job_that_is_new_is_asked_about_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (RunDir(make_open_run(tmp_path / "runs" / f"run-{job}", job)) for job in "78")
     asked = answers(monkeypatch, {"7": Job("RUNNING"), "8": Job("RUNNING")})
-    lookout = Lookout()
-    assert [one.state for one in lookout.look([first])] == ["running"]
-    assert [one.state for one in lookout.look([first, second])] == ["running", "running"]
+    overview = Overview()
+    assert [one.state for one in overview.look([first])] == ["running"]
+    assert [one.state for one in overview.look([first, second])] == ["running", "running"]
     assert len(asked) == 2
 
 
@@ -507,12 +536,9 @@ def test_a_table_that_is_too_wide_loses_columns_and_then_words_of_the_cause() ->
 def test_a_screen_shows_what_goes_on_first_and_counts_what_has_no_room(
     many: Many, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from launcher.cli.rows import Choice
-    from launcher.cli.status_watch import _see
-
     many.ends_late()
     monkeypatch.setenv("PATH", many.slurm()["PATH"])
-    seen = _see(Choice(many.directory / "runs"), Lookout())
+    seen = _see(Choice(many.directory / "runs"), Overview())
     lines = [text for text, _ in picture(seen, time.time(), 100, 30)]
     assert len(lines) <= 30 and max(map(len, lines)) <= 100
     assert " · Slurm 0 s ago · 36 running · 108 pending · " in lines[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.cli.statuses import Lookout
+from launcher.cli.statuses import Overview
 from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.columns import is_number
@@ -42,14 +42,14 @@ class Choice:
     since_s: float | None = None
     """Only those that go on, or changed within so many seconds."""
 
-    def rows(self, lookout: Lookout, now: float) -> list[Row]:
+    def rows(self, overview: Overview, now: float) -> list[Row]:
         """The rows, in the order of the names, else the oldest first. Slurm is asked about all of them together.
 
         Raises:
             UserError: what is named is not there.
         """
         parts = list(map(self._named, self.runs)) if self.runs else self._all()
-        statuses = lookout.look([run for part in parts for run in part.runs])
+        statuses = overview.look([run for part in parts for run in part.runs])
         by_path = {Path(one.run_dir): one for one in statuses}
         rows = [row for part in parts for row in part.rows(by_path)]
         kept = [row for row in rows if self._wanted(row.status, now)]
@@ -97,7 +97,7 @@ def _of_sweep(sweep: SweepDir) -> _Part:
 
 def rows_of(sweep: SweepDir) -> list[Row]:
     """The runs of a sweep, in its order, with the overrides that not all of them have."""
-    return _rows(sweep, Lookout().look(_of_sweep(sweep).runs))
+    return _rows(sweep, Overview().look(_of_sweep(sweep).runs))
 
 
 def _rows(sweep: SweepDir, statuses: Sequence[Status]) -> list[Row]:

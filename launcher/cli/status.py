@@ -10,12 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from launcher.cli import load
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.rows import Choice, Row, require_sweep
-from launcher.cli.status_table import notes, status_table
-from launcher.cli.statuses import Lookout
-from launcher.cli.table import table
+from launcher.cli.status_table import node_tables, notes, status_table
+from launcher.cli.statuses import Overview
 from launcher.errors import UserError
 from launcher.records.columns import finite
 from launcher.records.nodes import bad_nodes
@@ -38,12 +36,12 @@ def status(argv: Sequence[str]) -> int:
     choice = Choice(runs_dir, [*options.runs, *options.sweep], options.failed, _seconds(options.since))
     if options.watch:
         return _watch(choice, options.json)
-    lookout = Lookout()
-    rows = choice.rows(lookout, time.time())
+    overview = Overview()
+    rows = choice.rows(overview, time.time())
     if options.json:
         print(json.dumps(finite([asdict(row.status) | {"overrides": row.overrides} for row in rows]), indent=2))
     else:
-        _print(choice, rows, lookout.failure)
+        _print(choice, rows, overview.failure)
     return 0
 
 
@@ -69,8 +67,8 @@ def _print(choice: Choice, rows: Sequence[Row], failure: str) -> None:
     if rows:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(status_table(rows, width, whole=len(rows) == 1))
-        for sample in [one.samples for one in statuses if one.samples and choice.runs]:
-            print(f"\n{table(load.HEADINGS, list(map(load.cells, sample)))}")
+        for nodes in node_tables(statuses if choice.runs else ()):
+            print(f"\n{nodes}")
     else:
         print(f"no runs{' of that kind' if choice.failed or choice.since_s is not None else ''} in '{choice.runs_dir}'")
     for note in notes(statuses, failure, bool(choice.runs), bad_nodes(choice.runs_dir)):

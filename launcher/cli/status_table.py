@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
@@ -10,7 +11,7 @@ from launcher.cli.rows import Row
 from launcher.cli.table import Fit, short, table
 from launcher.records.columns import is_number
 from launcher.records.nodes import BadNode
-from launcher.records.status import Status
+from launcher.records.status import RUNNING, UNKNOWN, Status
 from launcher.slurm.hostlist import HostListError, compress, expand
 from launcher.slurm.partitions import clock
 
@@ -25,6 +26,8 @@ _DISPENSABLE = (
 """Where the terminal is too narrow, the first one first: `status RUN` on a wider one has all of them."""
 _LONGEST_CAUSE = 96
 _LEAST_CAUSE = 32
+_SILENT_S = 600.0
+"""From here on the newest iteration is no news; that a run may hang its own nodes say, by its own pace."""
 
 
 def status_table(rows: Sequence[Row], width: int | None, whole: bool = False) -> str:
@@ -64,7 +67,15 @@ def _cells(row: Row, whole: bool) -> tuple[str, ...]:
 def cause(one: Status) -> str:
     """Why a run is in its state: how old the answer is, what releases it, Slurm's reason, a rank's last words."""
     said = f"as of {moment(one.as_of)}" if one.as_of is not None else ""
-    return ": ".join(filter(None, [said, one.release, one.detail, one.message]))
+    return ": ".join(filter(None, [said, one.release, one.detail or _silence(one, time.time()), one.message]))
+
+
+def _silence(one: Status, now: float) -> str:
+    """Of a running run whose newest iteration is an old one: since when."""
+    newest = one.metrics.get("time")
+    if one.state != RUNNING or not is_number(newest) or now - newest < _SILENT_S:
+        return ""
+    return f"no iteration since {moment(newest)}"
 
 
 def _progress(one: Status) -> str:
@@ -81,15 +92,20 @@ def _nodes(text: str) -> str:
         return text
 
 
-def moment(time: float) -> str:
+def moment(at: float) -> str:
     """``14:05`` of today, else with the day."""
-    then = datetime.fromtimestamp(time)
+    then = datetime.fromtimestamp(at)
     return f"{then:%H:%M}" if then.date() == datetime.now().date() else f"{then:%b %d %H:%M}"
 
 
 def _printable(text: str) -> str:
     """What a rank printed may hold anything, and must not steer the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def node_tables(statuses: Sequence[Status]) -> Iterator[str]:
+    """How busy each node of a run is, a table per run that tells."""
+    yield from (table(load.HEADINGS, list(map(load.cells, one.samples))) for one in statuses if one.samples)
 
 
 def notes(statuses: Sequence[Status], failure: str, all_warnings: bool, bad: Sequence[BadNode]) -> Iterator[str]:
@@ -101,7 +117,7 @@ def notes(statuses: Sequence[Status], failure: str, all_warnings: bool, bad: Seq
         all_warnings: of runs that have ended, too.
         bad: the nodes that runs keep away from.
     """
-    if failure and any(one.as_of is not None or one.state == "unknown" for one in statuses):
+    if failure and any(one.as_of is not None or one.state == UNKNOWN for one in statuses):
         yield f"Slurm cannot be asked ({failure}): a state with a time is what it said then"
     for one in statuses:
         for warning in one.warnings if one.active or all_warnings else ():

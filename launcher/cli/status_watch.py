@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from launcher.cli.rows import WORST_FIRST, Choice, Row
 from launcher.cli.screen import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, Line, Screen
-from launcher.cli.status_table import notes, status_table
-from launcher.cli.statuses import Lookout
+from launcher.cli.status_table import node_tables, notes, status_table
+from launcher.cli.statuses import Overview
 from launcher.cli.table import short
 from launcher.records.nodes import bad_nodes
 from launcher.records.result import COMPLETED, FAILED, STOPPED
 from launcher.records.status import LOST, PENDING, RUNNING, UNKNOWN
 
 _LOOK_EVERY_S = 2.0
-"""At the records; how often Slurm is asked the lookout knows."""
+"""At the records; how often Slurm is asked the overview knows."""
 _DRAW_EVERY_S = 0.2
 _STYLES = {
     RUNNING: GREEN, PENDING: YELLOW, UNKNOWN: YELLOW, LOST: RED, FAILED: RED, STOPPED: DIM, COMPLETED: PLAIN,
@@ -43,7 +43,7 @@ def watch(choice: Choice) -> int:
         KeyboardInterrupt: he did so with Ctrl-C.
         UserError: what is named is not there.
     """
-    looking = _Looking(lambda lookout: _see(choice, lookout))
+    looking = _Looking(lambda overview: _see(choice, overview))
     with Screen() as screen:
         while screen.key(_DRAW_EVERY_S) != "q":
             seen = looking.seen()
@@ -51,11 +51,11 @@ def watch(choice: Choice) -> int:
     return 0
 
 
-def _see(choice: Choice, lookout: Lookout) -> Seen:
-    rows = sorted(choice.rows(lookout, time.time()), key=_place)
+def _see(choice: Choice, overview: Overview) -> Seen:
+    rows = sorted(choice.rows(overview, time.time()), key=_place)
     statuses = [row.status for row in rows]
     said = list(notes(statuses, "", False, bad_nodes(choice.runs_dir)))
-    return Seen(rows, said, lookout.failure, lookout.asked_at, lookout.next_at)
+    return Seen(rows, said, overview.failure, overview.asked_at, overview.next_at)
 
 
 def _place(row: Row) -> tuple[int, float]:
@@ -67,7 +67,7 @@ def _place(row: Row) -> tuple[int, float]:
 class _Looking:
     """Looks again and again in a thread of its own: an answer that takes long keeps nobody from leaving."""
 
-    def __init__(self, see: Callable[[Lookout], Seen]) -> None:
+    def __init__(self, see: Callable[[Overview], Seen]) -> None:
         self._see, self._seen, self._error = see, None, None
         self._seen: Seen | None
         self._error: BaseException | None
@@ -84,10 +84,10 @@ class _Looking:
         return self._seen
 
     def _run(self) -> None:
-        lookout = Lookout()
+        overview = Overview()
         while self._error is None:
             try:
-                self._seen = self._see(lookout)
+                self._seen = self._see(overview)
             except FileNotFoundError:
                 pass  # a run is just being removed: the next look does without it
             except Exception as error:
@@ -111,7 +111,21 @@ def picture(seen: Seen | None, now: float, width: int, height: int) -> list[Line
     table = [(line, _STYLES.get(row.status.state, PLAIN)) for line, row in zip(lines, shown)]
     more = seen.rows[len(shown) :]
     rest = [(f"… and {_counts(more)}", DIM)] if more else []
-    return [*head, ("", PLAIN), (heading, BOLD), *table, *rest, *below]
+    return [
+        *head,
+        ("", PLAIN),
+        (heading, BOLD),
+        *table,
+        *rest,
+        *_nodes([] if more else shown, room - len(shown)),
+        *below,
+    ]
+
+
+def _nodes(rows: Sequence[Row], room: int) -> list[Line]:
+    """Of a run that is looked at alone how busy its nodes are, as far as there is room."""
+    alone = [row.status for row in rows] if len(rows) == 1 else []
+    return [(line, PLAIN) for text in node_tables(alone) for line in ("", *text.split("\n"))][: max(room, 0)]
 
 
 def _counts(rows: Sequence[Row]) -> str:

@@ -24,11 +24,11 @@ _SHARE = 20
 
 def statuses_of(runs: Sequence[RunDir]) -> list[Status]:
     """The status of each run; Slurm is asked once for all of them that have no verdict."""
-    return Lookout().look(runs)
+    return Overview().look(runs)
 
 
 @dataclass
-class Lookout:
+class Overview:
     """Looks at runs again and again, and asks Slurm now and then: the less often, the slower it answers."""
 
     failure: str = ""
