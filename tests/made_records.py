@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,48 @@ def make_run(path: Path, *, hosts: Sequence[str] = HOSTS, name: str = "ant-rsl_r
     return path
 
 
+def make_open_run(path: Path, job_id: str, *, attempts: int = 1, verdict: str = "", age_s: float = 5.0) -> Path:
+    """A run without a result, which Slurm has been asked to start; its newest sample and metrics are so old.
+
+    A `verdict` is the cause that ended its newest attempt, after which it is to go on.
+    """
+    path.mkdir(parents=True)
+    training, now = {"library": "rsl_rl", "seed": 7, "max_iterations": 500}, time.time()
+    budgets = {"sample_s": 5.0}
+    resources = {"nodes": 2, "nproc_per_node": 2, "gpus_per_node": 2}
+    plan = {"name": "ant", "resources": resources, "training": training, "budgets": budgets, "scheduler": "slurm"}
+    _write(path / "plan.json", plan)
+    _write(path / "submission.json", {"scheduler": "slurm", "job_id": job_id, "time": now})
+    for number in range(attempts):
+        attempt = path / "attempts" / f"{number:03}"
+        attempt.mkdir(parents=True)
+        _write(attempt / "rendezvous.json", {"hosts": HOSTS, "nodes": [0, 1], "resumed_at": 0, "time": now - 60})
+        for node in range(2):
+            _write_lines(attempt / f"samples-{node}.jsonl", [{**_sample(now - age_s, node), **_OF_A_SAMPLE}])
+        _write_lines(path / "metrics.jsonl", [{**_metrics(120, 400.0, 500), "time": now - age_s}])
+        if verdict:
+            _write(attempt / "verdict.json", {"outcome": "stopped", "cause": verdict, "then": "requeued"})
+    return path
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    """Without waiting for the disk, as there may be hundreds of them."""
+    path.write_text(json.dumps(record))
+
+
+_OF_A_SAMPLE = {"gpus_age_s": 0.1, "memory_limit_mb": 8192}
+
+
 def _metrics(number: int, top: float, of: int) -> dict[str, Any]:
     attempt = int(number > PER_ATTEMPT)
-    time = BEGAN + 60 + attempt * 40 + number
     loss = float("nan") if number == 3 else 1 / number
-    return {"iteration": number, "time": time, "return_mean": top * number / of, "fps": 1000 + number, LOSS: loss}
+    return {
+        "iteration": number,
+        "time": BEGAN + 60 + attempt * 40 + number,
+        "return_mean": top * number / of,
+        "fps": 1000 + number,
+        LOSS: loss,
+    }
 
 
 def _make_attempt(run: Path, number: int, hosts: Sequence[str], *, last: bool) -> None:
@@ -66,9 +104,10 @@ def _make_attempt(run: Path, number: int, hosts: Sequence[str], *, last: bool) -
         _write_lines(path / f"samples-{node}.jsonl", (_sample(began + second, node) for second in range(5, 25, 5)))
 
 
-def _sample(time: float, node: int) -> dict[str, Any]:
-    gpus = [{"utilisation": 0.5 + 0.1 * index, "memory_used_mb": 2048, "power_w": 300.0} for index in range(2)]
-    return {"time": time, "cpu": 0.25 * (node + 1), "memory_used_mb": 4096, "disk_free_mb": 10240, "gpus": gpus}
+def _sample(at: float, node: int) -> dict[str, Any]:
+    gpu = {"memory_used_mb": 2048, "memory_total_mb": 40960, "power_w": 300.0}
+    gpus = [{"utilisation": 0.5 + 0.1 * index, **gpu} for index in range(2)]
+    return {"time": at, "cpu": 0.25 * (node + 1), "memory_used_mb": 4096, "disk_free_mb": 10240, "gpus": gpus}
 
 
 def make_sweep(path: Path, count: int, metric: str = "return_mean") -> Path:

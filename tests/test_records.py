@@ -212,7 +212,7 @@ def test_a_run_without_a_scheduler_is_asked_about_on_its_first_host(
 @pytest.mark.parametrize(
     ("job", "state", "detail"),
     [
-        (Job("PENDING", "BeginTime"), "pending", "BeginTime, goes on after node lost"),
+        (Job("PENDING", "BeginTime"), "pending", "its time to begin has not come (BeginTime), goes on after node lost"),
         (Job("CANCELLED"), "stopped", "cancelled while it waited to go on after node lost"),
         (Job("RUNNING"), "running", ""),
     ],

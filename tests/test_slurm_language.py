@@ -1,6 +1,7 @@
 """Node lists, directives, queues, the environment of a job."""
 
 import subprocess
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from launcher.errors import LauncherError
 from launcher.slurm.allocation import allocation, outside_of_jobs
 from launcher.slurm.directives import as_arguments, as_header
 from launcher.slurm.fate import out_of_memory
-from launcher.slurm.hostlist import HostListError, expand
-from launcher.slurm.queue import parse_sacct, parse_squeue
+from launcher.slurm.hostlist import HostListError, compress, expand
+from launcher.slurm.queue import Job, parse_sacct, parse_squeue
+from launcher.slurm.reasons import wait_of
 
 
 @pytest.mark.parametrize(
@@ -72,13 +74,80 @@ def test_a_flag_has_no_value() -> None:
     assert as_header({"requeue": True, "nodes": 2}) == ["#SBATCH --requeue", "#SBATCH --nodes=2"]
 
 
+SQUEUE = """\
+46565092|PENDING|PartitionNodeLimit||N/A|N/A|1:00:00|main|9|1:00:00|N/A
+46565098_1|PENDING|Priority||2026-11-30T20:17:00|2026-11-30T20:27:00|10:00|main|4|10:00|gres:gpu:a100:2
+46565093|RUNNING|None|node[1-2]|2026-11-30T19:07:24|2026-11-30T20:07:24|59:56|main|2|1:00:00|N/A
+14|NEWSTATE|None||N/A|N/A|UNLIMITED|main|1|UNLIMITED|N/A
+squestion
+"""
+"""As 22.05 prints it, but for the two last lines."""
+
+
 def test_squeue_and_sacct_are_read_and_an_unknown_state_is_no_end() -> None:
-    queue = parse_squeue("12|PENDING|Resources|\n13_4|RUNNING|None|n[1-2]\n14|NEWSTATE|None|\nsquestion\n")
-    assert (queue["12"].queued, queue["12"].reason) == (True, "Resources")
-    assert (queue["13_4"].active, queue["13_4"].nodes, queue["13_4"].reason) == (True, "n[1-2]", "")
-    assert not (queue["14"].ended or queue["14"].active or queue["14"].queued)
-    ended = parse_sacct("12|CANCELLED by 1000|n1\n13|COMPLETED|None assigned\n")
+    queue = parse_squeue(SQUEUE)
+    never, waits, runs, new = queue["46565092"], queue["46565098_1"], queue["46565093"], queue["14"]
+    assert (never.queued, never.reason, never.starts_at) == (True, "PartitionNodeLimit", None)
+    assert never.asks == {"partition": "main", "nodes": "9", "time": "1:00:00", "gres": "N/A"}
+    assert waits.starts_at == datetime(2026, 11, 30, 20, 17).timestamp()
+    assert (runs.active, runs.nodes, runs.reason, runs.left_s) == (True, "node[1-2]", "", 3596)
+    assert not (new.ended or new.active or new.queued) and new.left_s is None
+    ended = parse_sacct("12|CANCELLED by 1000|n1|2026-11-30T20:17:00\n13|COMPLETED|None assigned|Unknown\n")
     assert (ended["12"].state, ended["12"].ended, ended["13"].nodes) == ("CANCELLED", True, "")
+    assert (ended["12"].ends_at, ended["13"].ends_at) == (waits.starts_at, None)
+
+
+def test_waiting_tasks_of_an_array_stand_in_one_line_of_sacct() -> None:
+    assert parse_sacct("7_[0,4-5%2]|PENDING|None assigned|Unknown\n8_[1-2]|PENDING||Unknown\n").keys() == {
+        "7_0", "7_4", "7_5", "8_1", "8_2",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "words"),
+    [
+        ("", "waits", "the scheduler has not looked at it yet"),
+        ("Resources", "waits", "waits for free nodes"),
+        ("PartitionTimeLimit", "never", "so much time"),
+        ("DependencyNeverSatisfied", "never", "did not end as it had to"),
+        ("JobHeldUser", "held", "held by its user"),
+        ("job requeued in held state", "held", "requeued and held"),
+        ("job_requeued_in_held_state", "held", "requeued and held"),
+        ("launch failed requeued held", "held", "could not be launched"),
+        ("ReqNodeNotAvail, UnavailableNodes:node[1-3]", "waits", "down, drained or reserved"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in …", "waits", "down, drained or reserved"),
+        ("QOSMaxGRESPerUser", "waits", "your jobs use all that they may"),
+        ("MaxJobsPerAccount", "waits", "your jobs use all that they may"),
+        ("AssocMaxGRESPerJob", "never", "more than a job of its account may have"),
+        ("QOSMaxWallDurationPerJobLimit", "never", "more than a job of its QOS may have"),
+        ("QOSMinGRES", "never", "less than a job of its QOS has to"),
+        ("AssocGrpGRES", "waits", "its account uses all that it may"),
+        ("QOSGrpGRESMinutes", "waits", "the budget of its QOS is used up"),
+        ("QOSUsageThreshold", "waits", "above the threshold"),
+        ("SomethingNew", "waits", ""),
+    ],
+)
+def test_why_a_job_waits_is_said_in_words_and_whether_waiting_helps(reason: str, kind: str, words: str) -> None:
+    wait = wait_of(Job("PENDING", reason))
+    assert wait.kind == kind
+    assert words in wait.words and bool(wait.words) == bool(words)
+
+
+def test_a_job_in_a_held_state_is_held_whatever_the_reason_says() -> None:
+    assert wait_of(Job("REQUEUE_HOLD", "")).kind == wait_of(Job("SPECIAL_EXIT", "NonZeroExitCode")).kind == "held"
+
+
+_numbers = st.sampled_from(["", "0", "9", "09", "10", "99", "100"])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "gpu-", "n1x"]), _numbers), min_size=1))
+def test_a_compressed_node_list_expands_to_the_same_hosts_in_the_same_order(parts: list[tuple[str, str]]) -> None:
+    hosts = ["".join(part) for part in parts]
+    assert expand(compress(hosts)) == list(dict.fromkeys(hosts))
+
+
+def test_neighbours_of_a_node_list_are_a_range() -> None:
+    assert compress(["gpu001", "gpu002", "gpu003", "gpu7", "login", "n99", "n100"]) == "gpu[001-003,7],login,n[99-100]"
 
 
 def _job(**more: str) -> dict[str, str]:

@@ -30,7 +30,8 @@ verbs
                              the job as a script for sbatch, from a template of yours or ours
   commands cluster.hosts=[a,b] [KEY=VALUE ...]
                              one command for each host, for machines without a scheduler
-  status [RUN ...]           what runs, how far it is, how it ended
+  status [RUN ...]           what runs, how far it is, why it waits, how it ended; --watch is a screen that follows,
+                             --failed, --since 2d, --sweep S choose, --json for programs
   logs RUN                   what rank 0 printed; -f follows, --rank R, --all, --node N choose, --grep picks lines;
                              --errors: the first error first
   why RUN                    its story: what happened when and where, the first traceback, what it means, what to do

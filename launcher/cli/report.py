@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
-from launcher.cli.status import rows_of, summary
+from launcher.cli.rows import rows_of, summary
 from launcher.cli.statuses import statuses_of
 from launcher.errors import UserError
 from launcher.records import rundir, sweepdir

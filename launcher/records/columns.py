@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeGuard
 
@@ -70,3 +71,12 @@ class Table:
 def is_number(value: Any) -> TypeGuard[float]:
     """True for what can be drawn or sorted as a number; a bool is none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def finite(value: Any) -> Any:
+    """Without the numbers that JSON has no word for; a loss that is no number becomes None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, (list, tuple)) else value

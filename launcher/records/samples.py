@@ -39,11 +39,17 @@ def _dated(node: int, host: str, sample: Mapping[str, Any], now: float, stale_s:
     return dated
 
 
-def warnings_of(attempt: Attempt) -> list[dict[str, str]]:
-    """What node 0 has said to be silently wrong, as the events have it."""
+def warnings_and_suspicion(attempt: Attempt) -> tuple[list[dict[str, str]], str]:
+    """What node 0 has said to be silently wrong, and why it suspects the attempt to hang: the events have it.
+
+    The suspicion is empty while the attempt moves.
+    """
     names = Finding.__dataclass_fields__
-    events = (event for event in read_json_lines(attempt.events) if event.get("event") == "warning")
-    return [{name: event[name] for name in names} for event in events]
+    events = list(read_json_lines(attempt.events))
+    warnings = [{name: event[name] for name in names} for event in events if event.get("event") == "warning"]
+    moves = [event for event in events if event.get("event") in ("suspicion", "moves_again", "hang")]
+    stuck = moves and moves[-1]["event"] != "moves_again"
+    return warnings, f"may hang: {moves[-1].get('message', '')}" if stuck else ""
 
 
 @dataclass(frozen=True)

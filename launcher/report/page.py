@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from launcher.records.columns import finite
+
 GOOD, BAD, WARN, BUSY, QUIET = "good", "bad", "warn", "busy", "quiet"
 """Tones: what colour a state, a mark or a cell has."""
 
@@ -163,17 +165,8 @@ def _data(page: Page, charts: Sequence[Chart]) -> Mapping[str, Any]:
 
 def _embedded(data: Any) -> str:
     """JSON that can stand in a script element: no text in it can end that element."""
-    text = json.dumps(_finite(data), separators=(",", ":"))
+    text = json.dumps(finite(data), separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """Without what JSON has no word for; a loss that is no number becomes a gap."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _policy(scripts: Sequence[str]) -> str:

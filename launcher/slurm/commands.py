@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,25 @@ from launcher.slurm.directives import Value, as_arguments
 from launcher.slurm.fate import Fate, parse_fate
 from launcher.slurm.inventory import Node, Partition, parse_config, parse_nodes, parse_partitions
 from launcher.slurm.partitions import FORMAT, parse_sinfo, why_never
-from launcher.slurm.queue import Job, parse_limits, parse_sacct, parse_scripts, parse_squeue
+from launcher.slurm.partitions import Partition as Limits
+from launcher.slurm.queue import (
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    Job,
+    parse_limits,
+    parse_sacct,
+    parse_scripts,
+    parse_squeue,
+)
+from launcher.slurm.reasons import may_be_for_ever
 
 _TIMEOUT_S = 60
 _SOON_S = 15
 """For questions from inside a job, which may have no more than seconds left."""
+LOOK_S = 10
+"""For questions that a person waits for: an older answer is better than a late one."""
+_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
+"""Beginnings of variables by which people change what these commands print by default: a filter would hide jobs."""
 
 
 def missing_command() -> str | None:
@@ -41,21 +56,48 @@ def version() -> str | None:
         return None
 
 
-def jobs(job_ids: Sequence[str]) -> dict[str, Job]:
-    """What Slurm knows of these jobs, from the queue and then from the accounting.
+def jobs(job_ids: Sequence[str], ends: Mapping[str, Job] | None = None, patience_s: int = _TIMEOUT_S) -> dict[str, Job]:
+    """What Slurm knows of these jobs: one question to the queue, and one to the accounting about those it forgot.
 
-    A job that neither knows is left out. Without accounting the queue remembers ended jobs for MinJobAge.
+    A job that neither knows is left out. Without accounting the queue remembers ended jobs for MinJobAge. What the
+    accounting has of a job that the queue forgot is never taken for going on.
+
+    Args:
+        job_ids: of jobs, and of tasks of arrays.
+        ends: of jobs that are known to have ended; the accounting is not asked about them.
+        patience_s: how long to wait for each answer.
 
     Raises:
         SchedulerError: the controller cannot be reached.
     """
     if not job_ids:
         return {}
-    found = _from_queue(_whole(job_ids))
-    forgotten = _whole([job_id for job_id in job_ids if job_id not in found])
+    found = {**(ends or {}), **_from_queue(_whole(job_ids), patience_s)}
+    forgotten = [job_id for job_id in job_ids if job_id not in found]
     if forgotten:
-        found = _from_accounting(forgotten) | found
+        told = _from_accounting(forgotten, patience_s)
+        found = {job_id: replace(job, gone=True) for job_id, job in told.items()} | found
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
+
+
+def ended_jobs(job_ids: Sequence[str]) -> dict[str, Job]:
+    """Those of the jobs whose end the accounting knows; for when the controller cannot be reached."""
+    found = _from_accounting(job_ids, LOOK_S) if job_ids else {}
+    return {job_id: found[job_id] for job_id in job_ids if job_id in found and found[job_id].ended}
+
+
+def with_reasons(found: Mapping[str, Job]) -> dict[str, Job]:
+    """The same jobs; those that can never start in their partition, as it is, say why."""
+    if not any(map(may_be_for_ever, found.values())):
+        return dict(found)
+    try:
+        there = _partitions()
+    except SchedulerError:
+        return dict(found)  # Slurm's own word has to do
+    return {
+        job_id: replace(job, never=why_never(job.asks, there)) if may_be_for_ever(job) else job
+        for job_id, job in found.items()
+    }
 
 
 def _whole(job_ids: Sequence[str]) -> list[str]:
@@ -150,7 +192,7 @@ def test_only(directives: Mapping[str, Value]) -> str:
     said = _last_words(done).removeprefix("sbatch: ").removeprefix("allocation failure: ")
     if "nable to contact" in said:
         raise SchedulerError(f"sbatch --test-only failed: {said}")
-    reason = why_never(directives, parse_sinfo(_run(["sinfo", "--noheader", f"--format={FORMAT}"])))
+    reason = why_never(directives, _partitions())
     if done.returncode != 0 or reason:
         return f"never: {reason or said}"
     return re.sub(r"^Job \d+ to start", "could start", said)  # the id is of no job
@@ -208,18 +250,22 @@ def ask_node(partition: str, *, gpu: bool) -> dict[str, Any]:
     return json.loads(_run(["srun", "--quiet", *limits, *request, *program], 3 * _TIMEOUT_S))
 
 
-def _from_queue(job_ids: Sequence[str]) -> dict[str, Job]:
-    command = ["squeue", "--noheader", "--states=all", "--array", "--format=%i|%T|%r|%N"]
-    done = _call([*command, f"--jobs={','.join(job_ids)}"])
+def _partitions() -> list[Limits]:
+    return parse_sinfo(_run(["sinfo", "--noheader", f"--format={FORMAT}"], LOOK_S))
+
+
+def _from_queue(job_ids: Sequence[str], patience_s: int) -> dict[str, Job]:
+    command = ["squeue", "--noheader", "--states=all", "--array", f"--format={SQUEUE_FORMAT}"]
+    done = _call([*command, f"--jobs={','.join(job_ids)}"], patience_s)
     if done.returncode != 0 and "Invalid job id" not in done.stderr:  # said when the only job asked for is forgotten
         raise SchedulerError(f"squeue failed: {_last_words(done)}")
     return parse_squeue(done.stdout)
 
 
-def _from_accounting(job_ids: Sequence[str]) -> dict[str, Job]:
-    command = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,NodeList"]
+def _from_accounting(job_ids: Sequence[str], patience_s: int) -> dict[str, Job]:
+    command = ["sacct", "--noheader", "--parsable2", "--allocations", f"--format={SACCT_FORMAT}"]
     try:
-        return parse_sacct(_run([*command, f"--jobs={','.join(job_ids)}"]))
+        return parse_sacct(_run([*command, f"--jobs={','.join(_whole(job_ids))}"], patience_s))
     except SchedulerError:
         return {}  # a cluster without accounting: the run's own records have to do
 
@@ -249,7 +295,8 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
 def _call(
     command: Sequence[str], timeout_s: int = _TIMEOUT_S, stdin: str = "", environ: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    environment = {**environ, "LC_ALL": "C"}
+    kept = {name: value for name, value in environ.items() if not name.startswith(_FILTERS)}
+    environment = {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
     try:
         return subprocess.run(
             command, capture_output=True, text=True, errors="replace", input=stdin, timeout=timeout_s,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 
 from launcher.errors import LauncherError
 
@@ -37,6 +38,41 @@ def expand(text: str) -> list[str]:
     if len(hosts) > _MOST_HOSTS:
         raise HostListError(f"'{text}' names more than {_MOST_HOSTS} hosts")
     return hosts
+
+
+def compress(hosts: Sequence[str]) -> str:
+    """A short list of which :func:`expand` makes these hosts again, each once: ``gpu[001-003,7]``."""
+    parts = map(_split, dict.fromkeys(hosts))
+    groups = [(prefix, [number for _, number in group]) for prefix, group in itertools.groupby(parts, _prefix)]
+    return ",".join(f"{prefix}{_ranges(numbers)}" for (prefix, _), numbers in groups)
+
+
+def _split(host: str) -> tuple[str, str]:
+    """A name, and the number at its end."""
+    name = host.rstrip("0123456789")
+    return name, host[len(name) :]
+
+
+def _prefix(parts: tuple[str, str]) -> tuple[str, bool]:
+    """Hosts with and without a number do not go together."""
+    return parts[0], bool(parts[1])
+
+
+def _ranges(numbers: Sequence[str]) -> str:
+    if len(numbers) == 1:
+        return numbers[0]
+    spans: list[list[str]] = []
+    for number in numbers:
+        if spans and _follows(spans[-1][-1], number):
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return f"[{','.join('-'.join(span) for span in spans)}]"
+
+
+def _follows(before: str, number: str) -> bool:
+    """``010`` follows ``009``; ``9`` is followed by ``10``, and ``09`` by ``10`` alone."""
+    return number == f"{int(before) + 1:0{len(before)}}"
 
 
 def _expand_group(group: str, text: str) -> list[str]:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 
-_QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESIZING"}
+from launcher.slurm.hostlist import HostListError, expand
+from launcher.slurm.partitions import seconds
+
+SQUEUE_FORMAT = "%i|%T|%r|%N|%S|%e|%L|%P|%D|%l|%b"
+"""For :func:`parse_squeue`."""
+SACCT_FORMAT = "JobID,State,NodeList,End"
+"""For :func:`parse_sacct`."""
+
+_QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD",
+           "RESIZING"}  # fmt: skip
 _ACTIVE = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "PREEMPTED_RUNNING"}
 _ENDED = {
     "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE",
@@ -14,41 +25,87 @@ _ENDED = {
 
 @dataclass(frozen=True)
 class Job:
-    """A job as Slurm sees it."""
+    """A job as Slurm sees it. Times are seconds since the epoch."""
 
     state: str
     """Slurm's own word, without the ``by UID`` that sacct adds to CANCELLED."""
     reason: str = ""
-    """Why a pending job is pending."""
+    """Why a pending job is pending, in Slurm's word."""
     nodes: str = ""
+    starts_at: float | None = None
+    """When it began, will begin, or is estimated to; None where Slurm does not say."""
+    ends_at: float | None = None
+    """When it ended, or will by its time limit."""
+    left_s: int | None = None
+    """Until its time limit; None without one."""
+    asks: Mapping[str, str] = field(default_factory=dict)
+    """What it was submitted with, by the names of sbatch's options: ``partition``, ``nodes``, ``time``, ``gres``."""
+    never: str = ""
+    """Why a pending job can never start, as things are; empty where it can, or where that is not known."""
+    gone: bool = False
+    """The queue no longer has it, whatever the accounting says of it."""
+    as_of: float | None = None
+    """When Slurm said so, where it cannot be asked now."""
 
     @property
     def queued(self) -> bool:
-        return self.state in _QUEUED
+        return self.state in _QUEUED and not self.gone
 
     @property
     def active(self) -> bool:
-        return self.state in _ACTIVE
+        return self.state in _ACTIVE and not self.gone
 
     @property
     def ended(self) -> bool:
-        """True for the states that Slurm documents as final; an unknown word is never taken for an end."""
-        return self.state in _ENDED
+        """True of the states that Slurm documents as final, and of what has left the queue.
+
+        An unknown word alone is never taken for an end.
+        """
+        return self.gone or self.state in _ENDED
 
 
 def parse_squeue(text: str) -> dict[str, Job]:
-    """Jobs by id, from ``--format=%i|%T|%r|%N``."""
-    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") == 3)
-    return {job_id: Job(state, "" if reason == "None" else reason, nodes) for job_id, state, reason, nodes in rows}
+    """Jobs by id, from ``--format=SQUEUE_FORMAT``."""
+    separators = SQUEUE_FORMAT.count("|")
+    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") == separators)
+    return {job_id: _queued(*rest) for job_id, *rest in rows}
+
+
+def _queued(state: str, reason: str, nodes: str, start: str, end: str, left: str, *asks: str) -> Job:
+    return Job(
+        state, "" if reason == "None" else reason, nodes, _time(start), _time(end), seconds(left),
+        dict(zip(("partition", "nodes", "time", "gres"), asks)),
+    )  # fmt: skip
 
 
 def parse_sacct(text: str) -> dict[str, Job]:
-    """Jobs by id, from ``--parsable2 --format=JobID,State,NodeList``."""
-    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") == 2)
+    """Jobs by id, from ``--parsable2 --format=SACCT_FORMAT``; each waiting task of an array by its own."""
+    rows = (line.strip().split("|") for line in text.splitlines() if line.count("|") == SACCT_FORMAT.count(","))
     return {
-        job_id: Job((state.split() or ["UNKNOWN"])[0], "", "" if nodes == "None assigned" else nodes)
-        for job_id, state, nodes in rows
+        job_id: Job(
+            state=(state.split() or ["UNKNOWN"])[0],
+            nodes="" if nodes == "None assigned" else nodes,
+            ends_at=_time(end),
+        )
+        for job_ids, state, nodes, end in rows
+        for job_id in _each(job_ids)
     }
+
+
+def _each(job_ids: str) -> list[str]:
+    """``7_[0,4-5%2]`` stands for 7_0, 7_4 and 7_5."""
+    try:
+        return expand(f"{job_ids.partition('%')[0]}]" if "%" in job_ids else job_ids)
+    except HostListError:
+        return [job_ids]
+
+
+def _time(text: str) -> float | None:
+    """Slurm's times are in the zone of who asks: ``2026-11-30T19:07:24``, or a word for none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
 
 
 def parse_scripts(text: str) -> dict[str, str]:
