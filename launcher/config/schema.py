@@ -373,6 +373,23 @@ class Sweep:
     metric: str = "return_mean"  # of result.json: what a sweeper such as Optuna's gets back
 
 
+class Workload(Enum):
+    """What a benchmark measures: the start of the ranks, stepping alone, or synchronised training."""
+
+    startup = "startup"
+    runtime = "runtime"
+    training = "training"
+
+
+@dataclass
+class Bench:
+    """A run that is a benchmark; without a workload it is none."""
+
+    workload: Optional[Workload] = None
+    steps: int = 1000  # of each environment, with workload=runtime
+    warmup: Optional[int] = None  # steps, with workload=training iterations, left out; default: 50 steps, 2 iterations
+
+
 @dataclass
 class Config:
     """The whole configuration of a run."""
@@ -395,5 +412,6 @@ class Config:
     tracking: Tracking = field(default_factory=Tracking)
     notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)
+    bench: Bench = field(default_factory=Bench)
     wait: bool = False  # follow a job, and end with its exit code
     dry_run: bool = False  # show what would happen, and start nothing

@@ -1,0 +1,133 @@
+"""``bench``: how fast a task starts, steps and learns, as a bundle of numbers that can be kept and published."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.cli.arguments import Arguments, read
+from launcher.cli.bench_text import describe_bundle
+from launcher.cli.parser import RUN_HELP, parse, parser_of
+from launcher.cli.start import as_typed, composed_of, start_plan
+from launcher.errors import LauncherError, UserError
+from launcher.records import rundir
+from launcher.records.bundle import write_bundle
+from launcher.records.files import Record, read_json, write_json
+from launcher.records.result import FAILED, Result, read_result
+from launcher.records.rundir import RunDir
+from launcher.submit.prepare import plan_here
+
+_TEXT = """\
+Measures a task under a library, on this machine or on a cluster, with all its ranks at once.
+
+  bench startup  [KEY=VALUE ...]   how long rank 0 takes from the launch to its first step, while all others start, too
+  bench runtime  [KEY=VALUE ...]   how fast rank 0 steps its environments, while every rank steps its own
+  bench training [KEY=VALUE ...]   how fast all ranks together learn, in step
+  bench show RUN                   what a benchmark has found whose command did not wait for it
+
+KEY=VALUE are those of a run. A benchmark of training does 50 iterations (max_iterations=N), one of stepping 1,000 steps
+(bench.steps=N), after a warm-up (bench.warmup=N) that does not count. It saves no checkpoint but the last and is not
+started again when it fails. It waits for its end; on a cluster wait=false submits it only.
+
+  python -m launcher bench training task=ant library=rsl_rl cluster=a100x2 cluster.nodes=2
+  python -m launcher bench runtime task=ant cluster.nproc_per_node=4 --json
+
+options
+  --json           print the bundle, and everything else to standard error
+  -o FILE          write it to FILE, too; it always is in the run's directory, as benchmark.json
+  --config-dir DIR as for a run
+
+What each number means is in docs/benchmarks.md."""
+_DEFAULTS = (
+    "wait=true", "max_iterations=50", "checkpoint.every=null", "watch.sample_seconds=1",
+    "retry.preempted=0", "retry.time_limit=0", "retry.node_fail=0", "retry.crash=0", "retry.hang=0",
+)  # fmt: skip
+"""What a benchmark does otherwise than a run; the command line can change it."""
+WORKLOADS = ("startup", "runtime", "training")
+
+
+def bench(argv: Sequence[str]) -> int:
+    """``bench WHAT ...``; returns the exit code of the run, or 0 of what only looks at results."""
+    what, *rest = argv or ["--help"]
+    if what in ("-h", "--help") or {"-h", "--help"} & {*rest}:
+        print(_TEXT)
+        return 0
+    if what in WORKLOADS:
+        return _measure(what, read(rest, verb="bench"))
+    if what == "show":
+        return _show(rest)
+    raise UserError(f"bench '{what}': there are {', '.join(WORKLOADS)} and show; `bench --help` says more")
+
+
+def _measure(workload: str, arguments: Arguments) -> int:
+    arguments.overrides = benchmark_overrides(workload, arguments.overrides)
+    composed = composed_of(arguments)
+    plan = plan_here(composed.config)
+    run = RunDir(Path(plan.run_dir))
+    try:
+        with aside(arguments.json):
+            code = start_plan(plan, composed)
+    except LauncherError as error:
+        if run.path.exists() and not run.result.exists():  # nobody is left to write it
+            write_bundle(run, Result(FAILED, "lost", str(error)))
+        raise
+    if composed.config.dry_run or plan.scheduler == "none":
+        return code
+    if not run.result.exists():
+        with aside(arguments.json):
+            print(f"  result  python -m launcher bench show {as_typed(run.path)}")
+        return code
+    _tell(run, arguments.json, arguments.output)
+    return code
+
+
+def benchmark_overrides(workload: str, words: Sequence[str]) -> list[str]:
+    """The overrides of a benchmark: what it does otherwise than a run, and then what the user wants."""
+    ends_early = any(word.startswith("task.solved") for word in words)  # which is refused, in words
+    quiet = [] if ends_early else ["task.solved=null"]
+    return [*_DEFAULTS, *quiet, f"bench.workload={workload}", *words]
+
+
+def _show(argv: Sequence[str]) -> int:
+    parser = parser_of("bench show", "The result of a benchmark that has ended.")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("--json", action="store_true", help="the bundle itself")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the bundle to FILE, too")
+    options, runs_dir = parse(parser, argv)
+    _tell(rundir.find(runs_dir, options.run), options.json, options.output)
+    return 0
+
+
+def _tell(run: RunDir, as_json: bool, output: str | None) -> None:
+    bundle = bundle_in(run)
+    if output is not None:
+        try:
+            write_json(Path(output), bundle)
+        except OSError as error:
+            raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    print(json.dumps(bundle, indent=2) if as_json else f"{describe_bundle(bundle)}\n  bundle       {run.benchmark}")
+
+
+def bundle_in(run: RunDir) -> Record:
+    """The bundle of a benchmark.
+
+    Raises:
+        UserError: it is none, or it has not ended.
+    """
+    if not ((read_json(run.plan) or {}).get("training") or {}).get("bench"):
+        raise UserError(f"run '{run.run_id}' is no benchmark: `python -m launcher bench training …` starts one")
+    bundle, result = read_json(run.benchmark), read_result(run.result)
+    if bundle is None and result is not None:  # its node went down between the two files
+        write_bundle(run, result)
+        bundle = read_json(run.benchmark)
+    if bundle is None:
+        raise UserError(f"the benchmark '{run.run_id}' has not ended: python -m launcher status {as_typed(run.path)}")
+    return bundle
+
+
+def aside(wanted: bool) -> contextlib.AbstractContextManager[object]:
+    """Have what is printed meanwhile go to standard error, where standard output is for a program."""
+    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()

@@ -1,0 +1,269 @@
+"""Benchmarks of tasks: what is measured, by whom, what becomes of it, and which ones there cannot be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.cli.bench_text import describe_bundle, shares
+from launcher.records import bundle as bundles
+from launcher.records.bundle import bundle_of, write_bundle
+from launcher.records.files import write_json
+from launcher.records.measured import PARTS, rate, side_by_side, summary
+from launcher.records.reading import load_run
+from launcher.records.result import Result
+from launcher.records.rundir import RunDir
+from tests.conftest import Launch, only_run, result_of
+from tests.made_records import BEGAN, make_run
+from tests.sandbox import Sandbox
+from tests.test_slurm import launch_on
+
+SCHEMA = json.loads(Path(bundles.__file__).with_name("bundle.schema.json").read_text())
+TWO_RANKS = ("cluster.nproc_per_node=2", "cluster.device=cpu", "num_envs=8")
+ENDED = Result("completed", "max_iterations", seconds=25.0)
+LOST = Result("failed", "node_lost", "lost contact with gpu02", host="gpu02", seconds=25.0)
+
+
+def valid(bundle: Any) -> Any:
+    jsonschema.Draft202012Validator(SCHEMA).validate(bundle)
+    return bundle
+
+
+def made(path: Path, workload: str, ranks: int = 4, library: str = "rsl_rl") -> Path:
+    """Records of a benchmark on two nodes with two ranks each; rank 3 is slow, and no other."""
+    run = make_run(path, attempts=1)
+    plan = json.loads((run / "plan.json").read_text())
+    plan["training"] |= {"bench": {"workload": workload, "warmup": 2}, "task": {"env": "Ant-v5"}, "num_envs": 16,
+                         "max_iterations": 6, "device": "cpu", "library": library}  # fmt: skip
+    write_json(run / "plan.json", plan)
+    if ranks:
+        write_json(run / "attempts/000/timings.json", {"ranks": [_rank(rank) for rank in range(ranks)]})
+    return run
+
+
+def _rank(rank: int) -> dict[str, Any]:
+    slow = 3.0 if rank == 3 else 1.0
+    series = {"iteration_s": [4.0, 6.0], "collect_s": [slow, slow], "learn_s": [3.0, 4.0], "sync_s": [1.0, 2.0]}
+    phases = {"python_imports": 2.0, "process_group": 0.5, "env_creation": slow, "agent_creation": 0.1, "first_step": 1}
+    machine = {"hostname": "gpu01", "gpu_devices": [], "cpu_name": None, "cpu_count": 8, "ram_gb": 64.0}
+    return {
+        "rank": rank, "host": "gpu01" if rank < 2 else "gpu02", "began": BEGAN + 63.0, "phases": phases,
+        "measured": summary(16 * 24, series), "machine": machine if rank % 2 == 0 else None,
+    }  # fmt: skip
+
+
+def bundle_at(run: Path, result: Result = ENDED) -> Any:
+    return valid(bundle_of(load_run(run), result))
+
+
+def test_a_trainings_throughput_is_that_of_all_ranks_over_all_of_the_time(tmp_path: Path) -> None:
+    bundle = bundle_at(made(tmp_path / "run", "training"))
+    runtime = bundle["runtime"]
+    assert (runtime["iterations_completed"], runtime["steps_per_iteration"]) == (2, 4 * 16 * 24)
+    assert runtime["total_fps"]["mean"] == pytest.approx(2 * 4 * 16 * 24 / 10.0)
+    assert runtime["total_fps"]["peak"] == pytest.approx(4 * 16 * 24 / 4.0)
+    assert runtime["iteration_time_s"]["mean"] == 5.0
+    assert (bundle["run"]["num_envs"], bundle["run"]["framework"]) == (64, "rsl_rl")
+    assert bundle["learning"]["reward"]["final_raw"] == 400.0
+    extra = bundle["extra"]
+    assert (extra["world_size"], extra["local_world_size"], extra["num_nodes"]) == (4, 2, 2)
+    assert (extra["workload_scope"], extra["measurement_scope"]) == ("global", "rank0_process")
+    assert (extra["gpu_measurement_scope"], extra["num_envs_per_rank"]) == ("rank0_node", 16)
+
+
+def test_stepping_is_rank_0s_alone(tmp_path: Path) -> None:
+    bundle = bundle_at(made(tmp_path / "run", "runtime"))
+    assert bundle["runtime"]["total_fps"]["mean"] == pytest.approx(2 * 16 * 24 / 10.0)
+    assert bundle["runtime"]["environment_step_timing"]["environment_step_time_s"]["mean"] == 1.0
+    assert (bundle["run"]["num_envs"], bundle["run"]["framework"]) == (16, None)
+    assert bundle["extra"]["workload_scope"] == "rank0"
+    assert "learning" not in bundle
+
+
+def test_a_start_is_told_phase_by_phase_from_the_launch_on(tmp_path: Path) -> None:
+    bundle = bundle_at(made(tmp_path / "run", "startup"))
+    phases = {name: phase["total_time_s"] for name, phase in bundle["phases"].items()}
+    assert list(phases) == ["app_launch", "python_imports", "process_group", "env_creation", "agent_creation",
+                            "first_step"]  # fmt: skip
+    assert phases["app_launch"] == pytest.approx(3.0)
+    assert bundle["extra"]["ranks"]["startup_s"]["min"] == pytest.approx(7.6)
+    assert bundle.keys() == {"run", "versions", "hardware", "phases", "config", "extra", "schema_version"}
+
+
+def test_the_slowest_rank_is_named_with_its_host_and_every_node_with_its_resources(tmp_path: Path) -> None:
+    extra = bundle_at(made(tmp_path / "run", "training"))["extra"]
+    assert extra["ranks"]["collect_s"] == {
+        "min": 1.0, "median": 1.0, "max": 3.0, "slowest_rank": 3, "slowest_host": "gpu02",
+    }  # fmt: skip
+    assert [(node["host"], node["hardware"]["cpu_count"]) for node in extra["nodes"]] == [("gpu01", 8), ("gpu02", 8)]
+    assert [node["resources"]["cpu_util_pct"]["mean"] for node in extra["nodes"]] == pytest.approx([25.0, 50.0])
+    assert extra["nodes"][0]["resources"]["gpu_mem_gb"]["peak"] == 2.0
+    assert [rank["host"] for rank in extra["per_rank"]] == ["gpu01", "gpu01", "gpu02", "gpu02"]
+
+
+def test_a_failed_benchmark_says_why_and_what_it_had_measured(tmp_path: Path) -> None:
+    bundle = bundle_at(made(tmp_path / "run", "training", ranks=0), LOST)
+    assert bundle["run"]["status"] == "crashed"
+    extra = bundle["extra"]
+    assert (extra["cause"], extra["failed_host"], extra["message"]) == (
+        "node_lost", "gpu02", "lost contact with gpu02",
+    )  # fmt: skip
+    assert "lost contact with gpu02" in describe_bundle(bundle)
+
+
+def test_a_failed_training_still_tells_the_throughput_until_then(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", "training", ranks=0)
+    rows = [{"iteration": number, "time": BEGAN + 70 + number, "env_steps": 640 * number, "collect_time": 0.5,
+             "learn_time": 0.25} for number in range(1, 6)]  # fmt: skip
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    runtime = bundle_at(run, LOST)["runtime"]
+    assert (runtime["iterations_completed"], runtime["steps_per_iteration"]) == (3, 640)
+    assert runtime["total_fps"]["mean"] == pytest.approx(640.0)
+
+
+@pytest.mark.parametrize("workload", ["startup", "runtime", "training"])
+@pytest.mark.parametrize("missing", ["attempts/000", "attempts/000/timings.json", "metrics.jsonl", "provenance.json"])
+def test_whatever_is_missing_of_the_records_there_is_a_bundle(tmp_path: Path, workload: str, missing: str) -> None:
+    run = made(tmp_path / "run", workload)
+    path = run / missing
+    if path.is_dir():
+        path.rename(tmp_path / "gone")
+    else:
+        path.unlink()
+    for result in (ENDED, LOST, Result("stopped", "preempted")):
+        assert describe_bundle(bundle_at(run, result))
+
+
+def test_a_part_of_an_iteration_that_cannot_be_timed_is_left_out_of_its_shares(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", "training")
+    whole = shares(bundle_at(run))
+    assert list(whole) == ["stepping", "learning", "synchronising", "records and the rest"]
+    assert sum(whole.values()) == pytest.approx(1.0)
+    assert whole["learning"] == pytest.approx((3.5 - 1.5) / 5)
+    ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
+    ranks[0]["measured"]["sync_s"] = None
+    write_json(run / "attempts/000/timings.json", {"ranks": ranks})
+    assert shares(bundle_at(run))["learning"] == pytest.approx(3.5 / 5)
+
+
+@given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=50), st.integers(1, 10**9))
+def test_a_rate_lies_between_its_slowest_and_its_fastest_time(seconds: list[float], frames: int) -> None:
+    found = rate(frames, seconds)
+    assert found is not None and found["mean"] is not None and found["peak"] is not None
+    assert frames / max(seconds) * (1 - 1e-9) <= found["mean"] <= found["peak"] * (1 + 1e-9)
+    measured = summary(frames, dict.fromkeys(PARTS, seconds))
+    assert measured["iterations"] == len(seconds)
+
+
+@given(st.dictionaries(st.integers(0, 999), st.floats(0, 1e6), min_size=1))
+def test_ranks_side_by_side(values: dict[int, float]) -> None:
+    found = side_by_side(values, {rank: f"node{rank // 8}" for rank in values})
+    assert found is not None
+    assert found["min"] <= found["median"] <= found["max"] == values[found["slowest_rank"]]
+    assert found["slowest_host"] == f"node{found['slowest_rank'] // 8}"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["training", "task.solved.threshold=3"], "cannot end when the task is solved"),
+        (["training", "task.record=true"], "cannot record a video"),
+        (["runtime", "task.record=true"], "cannot record a video"),
+        (["training", "cluster=a100x2", "cluster.nodes=1-2"], "needs a fixed number of nodes"),
+        (["startup", "resume=latest"], "starts from nothing"),
+        (["training", "max_iterations=2"], "leaves nothing to measure after a warm-up of 2"),
+        (["runtime", "bench.steps=0"], "bench.steps=0 is too small"),
+        (["training", "library=isaaclab", "task=isaac_cartpole"], "library=isaaclab is none of them"),
+        (["training", "-m", "seed=1,2"], "bench is for one run"),
+        (["sailing"], "there are startup, runtime, training"),
+        (["show", "nobody"], "there is no run 'nobody'"),
+    ],
+)
+def test_a_benchmark_that_would_say_nothing_is_refused(launch: Launch, words: list[str], told: str) -> None:
+    done = launch("bench", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_dry_run_shows_what_every_rank_would_start(launch: Launch, workdir: Path) -> None:
+    assert "launcher.train.stepping" in launch("bench", "runtime", "dry_run=true").stdout
+    assert "launcher.train.rl_games" in launch("bench", "training", "library=rl_games", "dry_run=true").stdout
+    assert not (workdir / "runs").exists()
+
+
+def test_show_finds_the_bundle_and_writes_one_that_is_missing(launch: Launch, workdir: Path) -> None:
+    made(workdir / "runs" / "one", "training")
+    assert json.loads(launch("bench", "show", "one", "--json", "-o", "out.json").stdout)["run"]["run_id"] == "one"
+    assert valid(json.loads((workdir / "out.json").read_text())) == json.loads(
+        (workdir / "runs/one/benchmark.json").read_text()
+    )
+    (workdir / "runs/one/benchmark.json").unlink()
+    (workdir / "runs/one/result.json").unlink()
+    assert "has not ended" in launch("bench", "show", "one").stderr
+    make_run(workdir / "runs" / "two")
+    assert "is no benchmark" in launch("bench", "show", "two").stderr
+
+
+def test_the_bundle_stands_among_the_records(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", "training")
+    write_bundle(RunDir(run), ENDED)
+    assert valid(json.loads((run / "benchmark.json").read_text())) == bundle_at(run)
+
+
+@pytest.mark.train
+def test_training_is_measured_on_all_ranks(launch: Launch, workdir: Path) -> None:
+    done = launch("bench", "training", *TWO_RANKS, "max_iterations=5", "--json")
+    assert done.returncode == 0, done.stderr
+    bundle = valid(json.loads(done.stdout))
+    run, runtime, extra = only_run(workdir), bundle["runtime"], bundle["extra"]
+    assert bundle == json.loads((run / "benchmark.json").read_text())
+    assert (bundle["run"]["status"], runtime["iterations_completed"]) == ("completed", 3)
+    assert runtime["steps_per_iteration"] == 2 * 8 * 48
+    assert 0 < runtime["total_fps"]["mean"] < runtime["collection_fps"]["mean"]
+    assert extra["ranks"].keys() >= {"iteration_s", "collect_s", "learn_s", "sync_s", "startup_s", "first_step"}
+    assert 0 < extra["ranks"]["sync_s"]["min"] < extra["ranks"]["learn_s"]["max"]
+    assert [rank["rank"] for rank in extra["per_rank"]] == [0, 1]
+    assert bundle["hardware"]["cpu_count"] >= 1
+    assert bundle["versions"]["rsl_rl"] and bundle["versions"]["torch"]
+    assert result_of(run)["attempts"] == 1
+
+
+@pytest.mark.train
+def test_stepping_is_measured_while_every_rank_steps_for_itself(launch: Launch, workdir: Path) -> None:
+    done = launch("bench", "runtime", *TWO_RANKS, "bench.steps=200", "bench.warmup=10", "-o", "bundle.json")
+    assert done.returncode == 0, done.stderr
+    assert "frames/s of rank 0, while all step" in done.stdout
+    bundle = valid(json.loads((workdir / "bundle.json").read_text()))
+    assert (bundle["runtime"]["iterations_completed"], bundle["runtime"]["steps_per_iteration"]) == (200, 8)
+    assert len(bundle["extra"]["per_rank"]) == 2
+
+
+@pytest.mark.train
+def test_a_start_is_measured_and_a_failed_one_says_why(launch: Launch, workdir: Path) -> None:
+    done = launch("bench", "startup", *TWO_RANKS, "--json")
+    assert done.returncode == 0, done.stderr
+    phases = valid(json.loads(done.stdout))["phases"]
+    assert all(phase["total_time_s"] >= 0 for phase in phases.values())
+    assert phases["app_launch"]["total_time_s"] > 0.1 and len(phases) == 6
+    done = launch("bench", "startup", *TWO_RANKS, "--json", "task.env=Nowhere-v1")
+    assert done.returncode == 1
+    failed = valid(json.loads(done.stdout))
+    assert (failed["run"]["status"], failed["extra"]["cause"], failed["phases"]) == ("crashed", "crash", {})
+    assert "Nowhere" in failed["extra"]["message"]
+
+
+@pytest.mark.slurm
+@pytest.mark.train
+def test_two_nodes_are_measured_each(sandbox: Sandbox, workdir: Path) -> None:
+    words = ("cluster=sandbox", "cluster.nodes=2", "library=rl_games", "num_envs=8", "max_iterations=4")
+    done = launch_on(sandbox, workdir, "bench", "training", *words, "--json", timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    extra = valid(json.loads(done.stdout))["extra"]
+    assert (extra["world_size"], extra["num_nodes"], extra["scheduler"]) == (4, 2, "slurm")
+    hosts = [node["host"] for node in extra["nodes"]]
+    assert len(set(hosts)) == 2 and [rank["host"] for rank in extra["per_rank"]] == [hosts[0]] * 2 + [hosts[1]] * 2
+    assert all(node["hardware"]["hostname"] == node["host"] and node["resources"] for node in extra["nodes"])
