@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cli.bench_text import describe_bundle, shares
+from launcher.cli.bench_scaling import describe_scaling
+from launcher.cli.bench_text import describe_bundle
+from launcher.config.bench import scaling_runs
+from launcher.config.compose import compose
+from launcher.errors import UserError
 from launcher.records import bundle as bundles
-from launcher.records.bundle import bundle_of, write_bundle
+from launcher.records.bundle import bundle_of, parts_of, write_bundle
 from launcher.records.files import write_json
 from launcher.records.measured import PARTS, rate, side_by_side, summary
 from launcher.records.reading import load_run
 from launcher.records.result import Result
 from launcher.records.rundir import RunDir
+from launcher.records.scaling import summed_up
+from launcher.report.scaling_chart import draw
 from tests.conftest import Launch, only_run, result_of
 from tests.made_records import BEGAN, make_run
 from tests.sandbox import Sandbox
@@ -138,16 +144,14 @@ def test_whatever_is_missing_of_the_records_there_is_a_bundle(tmp_path: Path, wo
         assert describe_bundle(bundle_at(run, result))
 
 
-def test_a_part_of_an_iteration_that_cannot_be_timed_is_left_out_of_its_shares(tmp_path: Path) -> None:
+def test_the_parts_of_an_iteration_make_the_whole_and_one_that_cannot_be_timed_is_left_out(tmp_path: Path) -> None:
     run = made(tmp_path / "run", "training")
-    whole = shares(bundle_at(run))
-    assert list(whole) == ["stepping", "learning", "synchronising", "records and the rest"]
-    assert sum(whole.values()) == pytest.approx(1.0)
-    assert whole["learning"] == pytest.approx((3.5 - 1.5) / 5)
+    parts = parts_of(bundle_at(run))
+    assert parts == pytest.approx({"stepping": 1.0, "learning": 2.0, "synchronising": 1.5, "other": 0.5})
     ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
     ranks[0]["measured"]["sync_s"] = None
     write_json(run / "attempts/000/timings.json", {"ranks": ranks})
-    assert shares(bundle_at(run))["learning"] == pytest.approx(3.5 / 5)
+    assert parts_of(bundle_at(run)) == pytest.approx({"stepping": 1.0, "learning": 3.5, "other": 0.5})
 
 
 @given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=50), st.integers(1, 10**9))
@@ -179,6 +183,7 @@ def test_ranks_side_by_side(values: dict[int, float]) -> None:
         (["runtime", "bench.steps=0"], "bench.steps=0 is too small"),
         (["training", "library=isaaclab", "task=isaac_cartpole"], "library=isaaclab is none of them"),
         (["training", "-m", "seed=1,2"], "bench is for one run"),
+        (["scaling", "cluster=a100x2", "bench.world_sizes=[3]"], "3 ranks do not fill whole nodes of 2"),
         (["sailing"], "there are startup, runtime, training"),
         (["show", "nobody"], "there is no run 'nobody'"),
     ],
@@ -212,6 +217,83 @@ def test_the_bundle_stands_among_the_records(tmp_path: Path) -> None:
     run = made(tmp_path / "run", "training")
     write_bundle(RunDir(run), ENDED)
     assert valid(json.loads((run / "benchmark.json").read_text())) == bundle_at(run)
+
+
+def ended(ranks: int, per_rank: int, fps: float, nodes: int = 1, sync: float = 0.1, status: str = "completed") -> Any:
+    """What scaling looks at of a bundle."""
+    times = {"iteration_s": 1.0, "collect_s": 0.4, "learn_s": 0.3 + sync, "sync_s": sync}
+    extra = {"world_size": ranks, "num_envs_per_rank": per_rank, "num_nodes": nodes, "cause": "oom", "message": "full",
+             "per_rank": [{"rank": 0, "host": "gpu01", **times}]}  # fmt: skip
+    runtime = {"total_fps": {"mean": fps}, "iteration_time_s": {"mean": 1.0}} if status == "completed" else None
+    return {"run": {"run_id": f"{ranks}-{fps}", "status": status}, "runtime": runtime, "extra": extra}
+
+
+ASKED = {"task": "ant", "library": "skrl", "cluster": "lab", "num_envs": 64, "world_sizes": [1, 2, 4],
+         "scaling": ["weak", "strong"], "repetitions": 2, "runs": 10}  # fmt: skip
+ALONE = [ended(1, 64, 1000), ended(1, 64, 1100)]
+
+
+def test_efficiency_is_throughput_against_as_many_times_one_rank(tmp_path: Path) -> None:
+    two, four = [ended(2, 64, 1900), ended(2, 64, 1890)], [ended(4, 64, 3000, 2)]
+    found = summed_up(ASKED, [*ALONE, *two, *four, ended(2, 32, 1500)])
+    weak, strong = found["points"][:3], found["points"][3:]
+    assert [point["fps"] and point["fps"]["median"] for point in weak] == [1050, 1895, 3000]
+    assert [point["efficiency"] for point in weak] == pytest.approx([1, 1895 / 2100, 3000 / 4200])
+    assert [point["fps"] and point["fps"]["median"] for point in strong] == [1050, 1500, None]
+    assert (weak[0]["fps"]["min"], weak[0]["fps"]["max"], weak[2]["num_nodes"]) == (1000, 1100, 2)
+    assert found["findings"] == []
+    told = describe_scaling(found)
+    assert "1,895" in told and "71%" in told
+    for path in draw(found, "ant", tmp_path):
+        assert path.stat().st_size > 10_000
+
+
+def test_more_nodes_that_are_slower_and_synchronising_that_dominates_are_said() -> None:
+    slower = [ended(4, 64, 900, nodes=2, sync=0.6), ended(4, 64, 950, nodes=2, sync=0.6)]
+    found = summed_up({**ASKED, "scaling": ["weak"]}, [*ALONE, ended(2, 64, 1050), *slower])
+    assert found["findings"] == [
+        "2 nodes are slower than 1 for this task (weak scaling): 925 against 1,050 frames/s",
+        "synchronising dominates with 4 ranks (weak scaling, 64 environments each): 46% of an iteration, more than"
+        " stepping or learning",
+    ]
+
+
+def test_what_is_within_the_spread_is_not_called_slower_and_what_failed_is_named() -> None:
+    found = summed_up(ASKED, [*ALONE, ended(2, 64, 1050), ended(2, 64, 0, status="crashed")])
+    assert found["findings"] == []
+    assert found["points"][1]["failed"] == [{"run_id": "2-0", "cause": "oom", "message": "full"}]
+    assert "oom: full (2-0)" in describe_scaling(found)
+
+
+def runs_of(*words: str) -> list[list[str]]:
+    return scaling_runs(compose([*words, "bench.repetitions=1", "num_envs=64"]).config)
+
+
+def test_ranks_share_a_node_as_long_as_they_fit_there() -> None:
+    assert runs_of("cluster=a100x2", "bench.world_sizes=[1,2,4]", "bench.scaling=[weak]") == [
+        ["cluster.nodes=1", "cluster.nproc_per_node=1", "cluster.gpus_per_node=1", "num_envs=64"],
+        ["cluster.nodes=1", "cluster.nproc_per_node=2", "cluster.gpus_per_node=2", "num_envs=64"],
+        ["cluster.nodes=2", "cluster.nproc_per_node=2", "num_envs=64"],
+    ]
+    assert [words[1:] for words in runs_of("bench.world_sizes=[4,1,1]")] == [
+        ["cluster.nproc_per_node=1", "num_envs=64"], ["cluster.nproc_per_node=4", "num_envs=64"],
+        ["cluster.nproc_per_node=4", "num_envs=16"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["cluster=a100x2", "bench.world_sizes=[3]"], "3 ranks do not fill whole nodes of 2"),
+        (["bench.world_sizes=[1,3]"], "num_envs=64 cannot be shared out evenly over 3 ranks"),
+        (["bench.world_sizes=[]"], "numbers of ranks"),
+        (["bench.world_sizes=[0]"], "numbers of ranks"),
+        (["cluster.scheduler=none", "cluster.hosts=[a,b]"], "it needs Slurm, or this machine"),
+    ],
+)
+def test_numbers_of_ranks_that_cannot_be_had_are_refused(words: list[str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        runs_of(*words)
 
 
 @pytest.mark.train
@@ -267,3 +349,15 @@ def test_two_nodes_are_measured_each(sandbox: Sandbox, workdir: Path) -> None:
     hosts = [node["host"] for node in extra["nodes"]]
     assert len(set(hosts)) == 2 and [rank["host"] for rank in extra["per_rank"]] == [hosts[0]] * 2 + [hosts[1]] * 2
     assert all(node["hardware"]["hostname"] == node["host"] and node["resources"] for node in extra["nodes"])
+
+
+@pytest.mark.train
+def test_scaling_is_a_sweep_whose_runs_are_summed_up(launch: Launch, workdir: Path) -> None:
+    words = ("cluster.device=cpu", "num_envs=8", "max_iterations=4", "bench.world_sizes=[1,2]", "bench.repetitions=1")
+    done = launch("bench", "scaling", *words, "bench.scaling=[weak]", "--json", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [point["num_envs_per_rank"] for point in found["points"]] == [8, 8]
+    assert all(point["fps"]["median"] > 0 and len(point["repetitions"]) == 1 for point in found["points"])
+    assert {path.name for path in (workdir / "out").iterdir()} == {"scaling.json", "scaling.png", "scaling.svg"}
+    assert "2 of 2 runs have ended" in launch("bench", "show", found["sweep_id"]).stdout

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.arguments import Arguments, read
-from launcher.cli.bench_text import describe_bundle
+from launcher.cli.bench_scaling import is_scaling, scaling, show_scaling
+from launcher.cli.bench_text import aside, benchmark_overrides, describe_bundle
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.start import as_typed, composed_of, start_plan
 from launcher.errors import LauncherError, UserError
-from launcher.records import rundir
+from launcher.records import rundir, sweepdir
 from launcher.records.bundle import write_bundle
 from launcher.records.files import Record, read_json, write_json
 from launcher.records.result import FAILED, Result, read_result
@@ -26,7 +25,8 @@ Measures a task under a library, on this machine or on a cluster, with all its r
   bench startup  [KEY=VALUE ...]   how long rank 0 takes from the launch to its first step, while all others start, too
   bench runtime  [KEY=VALUE ...]   how fast rank 0 steps its environments, while every rank steps its own
   bench training [KEY=VALUE ...]   how fast all ranks together learn, in step
-  bench show RUN                   what a benchmark has found whose command did not wait for it
+  bench scaling  [KEY=VALUE ...]   the same training on more and more ranks: a table and a picture
+  bench show RUN|SWEEP             what a benchmark has found whose command did not wait for it
 
 KEY=VALUE are those of a run. A benchmark of training does 50 iterations (max_iterations=N), one of stepping 1,000 steps
 (bench.steps=N), after a warm-up (bench.warmup=N) that does not count. It saves no checkpoint but the last and is not
@@ -34,18 +34,15 @@ started again when it fails. It waits for its end; on a cluster wait=false submi
 
   python -m launcher bench training task=ant library=rsl_rl cluster=a100x2 cluster.nodes=2
   python -m launcher bench runtime task=ant cluster.nproc_per_node=4 --json
+  python -m launcher bench scaling task=ant cluster=a100x2 'bench.world_sizes=[1,2,4,8]'
 
 options
   --json           print the bundle, and everything else to standard error
   -o FILE          write it to FILE, too; it always is in the run's directory, as benchmark.json
+  -o DIR           of scaling: copy table and pictures there
   --config-dir DIR as for a run
 
 What each number means is in docs/benchmarks.md."""
-_DEFAULTS = (
-    "wait=true", "max_iterations=50", "checkpoint.every=null", "watch.sample_seconds=1",
-    "retry.preempted=0", "retry.time_limit=0", "retry.node_fail=0", "retry.crash=0", "retry.hang=0",
-)  # fmt: skip
-"""What a benchmark does otherwise than a run; the command line can change it."""
 WORKLOADS = ("startup", "runtime", "training")
 
 
@@ -57,9 +54,11 @@ def bench(argv: Sequence[str]) -> int:
         return 0
     if what in WORKLOADS:
         return _measure(what, read(rest, verb="bench"))
+    if what == "scaling":
+        return scaling(read(rest, verb="bench"))
     if what == "show":
         return _show(rest)
-    raise UserError(f"bench '{what}': there are {', '.join(WORKLOADS)} and show; `bench --help` says more")
+    raise UserError(f"bench '{what}': there are {', '.join(WORKLOADS)}, scaling and show; `bench --help` says more")
 
 
 def _measure(workload: str, arguments: Arguments) -> int:
@@ -84,19 +83,16 @@ def _measure(workload: str, arguments: Arguments) -> int:
     return code
 
 
-def benchmark_overrides(workload: str, words: Sequence[str]) -> list[str]:
-    """The overrides of a benchmark: what it does otherwise than a run, and then what the user wants."""
-    ends_early = any(word.startswith("task.solved") for word in words)  # which is refused, in words
-    quiet = [] if ends_early else ["task.solved=null"]
-    return [*_DEFAULTS, *quiet, f"bench.workload={workload}", *words]
-
-
 def _show(argv: Sequence[str]) -> int:
-    parser = parser_of("bench show", "The result of a benchmark that has ended.")
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
-    parser.add_argument("--json", action="store_true", help="the bundle itself")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the bundle to FILE, too")
+    parser = parser_of("bench show", "The result of a benchmark; of `bench scaling` what it has shown until now.")
+    parser.add_argument("run", metavar="RUN|SWEEP", help=f"{RUN_HELP}; or what `bench scaling` made")
+    parser.add_argument("--json", action="store_true", help="the result itself")
+    parser.add_argument("-o", "--output", metavar="PLACE", help="write it to this file, or directory, too")
     options, runs_dir = parse(parser, argv)
+    sweep = sweepdir.find(runs_dir, options.run)
+    if sweep is not None and is_scaling(sweep):
+        show_scaling(sweep, options.json, options.output)
+        return 0
     _tell(rundir.find(runs_dir, options.run), options.json, options.output)
     return 0
 
@@ -126,8 +122,3 @@ def bundle_in(run: RunDir) -> Record:
     if bundle is None:
         raise UserError(f"the benchmark '{run.run_id}' has not ended: python -m launcher status {as_typed(run.path)}")
     return bundle
-
-
-def aside(wanted: bool) -> contextlib.AbstractContextManager[object]:
-    """Have what is printed meanwhile go to standard error, where standard output is for a program."""
-    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()

@@ -1,16 +1,35 @@
-"""What a benchmark has found, in a few lines for a person."""
+"""What all commands of ``bench`` have in common: what a benchmark does otherwise than a run, and how it is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.records.bundle import STARTUP
+from launcher.records.bundle import STARTUP, parts_of
+from launcher.records.files import Record
 
-_PARTS = {"collect_s": "stepping", "learn_s": "learning", "sync_s": "synchronising"}
+_DEFAULTS = (
+    "wait=true", "max_iterations=50", "checkpoint.every=null", "watch.sample_seconds=1",
+    "retry.preempted=0", "retry.time_limit=0", "retry.node_fail=0", "retry.crash=0", "retry.hang=0",
+)  # fmt: skip
+"""What a benchmark does otherwise than a run; the command line can change it."""
 
 
-def describe_bundle(bundle: Mapping[str, Any]) -> str:
+def benchmark_overrides(workload: str, words: Sequence[str]) -> list[str]:
+    """The overrides of a benchmark: what it does otherwise than a run, and then what the user wants."""
+    ends_early = any(word.startswith("task.solved") for word in words)  # which is refused, in words
+    quiet = [] if ends_early else ["task.solved=null"]
+    return [*_DEFAULTS, *quiet, f"bench.workload={workload}", *words]
+
+
+def aside(wanted: bool) -> contextlib.AbstractContextManager[object]:
+    """Have what is printed meanwhile go to standard error, where standard output is for a program."""
+    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
+
+
+def describe_bundle(bundle: Record) -> str:
     """The lines, the first of which says what was measured."""
     run, extra = bundle["run"], bundle["extra"]
     ranks = f"{extra['world_size']} rank{'s' if extra['world_size'] != 1 else ''}"
@@ -21,7 +40,7 @@ def describe_bundle(bundle: Mapping[str, Any]) -> str:
     return "\n".join([head, *(f"  {label:<12} {text}" for label, text in _lines(bundle))])
 
 
-def _lines(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _lines(bundle: Record) -> Iterator[tuple[str, str]]:
     extra = bundle["extra"]
     if bundle["run"]["status"] != "completed":
         yield bundle["run"]["status"], " · ".join(filter(None, [extra["cause"], extra["message"]]))
@@ -34,7 +53,7 @@ def _lines(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _slowest(extra)
 
 
-def _startup(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _startup(bundle: Record) -> Iterator[tuple[str, str]]:
     phases = {name: phase["total_time_s"] for name, phase in bundle["phases"].items()}
     if phases:
         yield "rank 0", f"{sum(phases.values()):.2f} s from the launch to the first step"
@@ -42,7 +61,7 @@ def _startup(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"{seconds:7.2f} s  {name.replace('_', ' ')}"
 
 
-def _throughput(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _throughput(bundle: Record) -> Iterator[tuple[str, str]]:
     runtime, extra = bundle["runtime"], bundle["extra"]
     total, done = runtime["total_fps"], runtime["iterations_completed"]
     alone, unit = extra["workload_scope"] == "rank0", "steps" if extra["workload_scope"] == "rank0" else "iterations"
@@ -52,22 +71,9 @@ def _throughput(bundle: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if alone:
         return
     mean = runtime["iteration_time_s"]["mean"]
-    parts = shares(bundle)
-    split = ", ".join(f"{name} {share:.0%}" for name, share in parts.items())
+    parts = parts_of(bundle)
+    split = ", ".join(f"{name} {seconds / mean:.0%}" for name, seconds in parts.items())
     yield "iteration", f"{mean:.4g} s{f': {split}' if split else ''}"
-
-
-def shares(bundle: Mapping[str, Any]) -> dict[str, float]:
-    """Of rank 0's iterations the share of each part; together 1. Empty where the parts are not known."""
-    rank = next(iter(bundle["extra"]["per_rank"]), {})
-    whole, known = rank.get("iteration_s"), {name: rank.get(name) for name in _PARTS}
-    if not whole or known["collect_s"] is None or known["learn_s"] is None:
-        return {}
-    sync = known["sync_s"]
-    learn = known["learn_s"] - (sync or 0.0)
-    parts = {"stepping": known["collect_s"], "learning": learn, "synchronising": sync}
-    found = {name: seconds / whole for name, seconds in parts.items() if seconds is not None}
-    return {**found, "records and the rest": max(1 - sum(found.values()), 0.0)}
 
 
 def _slowest(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -381,6 +381,13 @@ class Workload(Enum):
     training = "training"
 
 
+class Scaling(Enum):
+    """What stays the same while ranks are added: the environments of each, or those of all together."""
+
+    weak = "weak"
+    strong = "strong"
+
+
 @dataclass
 class Bench:
     """A run that is a benchmark; without a workload it is none."""
@@ -388,6 +395,9 @@ class Bench:
     workload: Optional[Workload] = None
     steps: int = 1000  # of each environment, with workload=runtime
     warmup: Optional[int] = None  # steps, with workload=training iterations, left out; default: 50 steps, 2 iterations
+    world_sizes: List[int] = field(default_factory=lambda: [1, 2, 4])  # of `bench scaling`: numbers of ranks
+    scaling: List[Scaling] = field(default_factory=lambda: [Scaling.weak, Scaling.strong])
+    repetitions: int = 3  # of each number of ranks
 
 
 @dataclass

@@ -49,6 +49,7 @@ _POSITIVE = (
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),
     ("bench.steps", lambda c: c.bench.steps),
+    ("bench.repetitions", lambda c: c.bench.repetitions),
     ("retry.without_progress", lambda c: c.retry.without_progress),
 )
 _NOT_NEGATIVE = (

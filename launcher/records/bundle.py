@@ -313,6 +313,20 @@ def _timings(seen: _Seen, rank: Record) -> dict[str, float]:
     return {**timings, **{name: measured[name]["mean"] for name in PARTS if measured[name] is not None}}
 
 
+def parts_of(bundle: Record) -> dict[str, float]:
+    """What an iteration of rank 0's consists of, seconds, in the order in which it goes; empty where that is not known.
+
+    Where collectives could not be timed, there is no ``synchronising``, and they are in ``learning``.
+    """
+    rank = next(iter(bundle["extra"]["per_rank"]), {})
+    if "iteration_s" not in rank or "learn_s" not in rank:
+        return {}
+    sync = {"synchronising": rank["sync_s"]} if "sync_s" in rank else {}
+    learning = max(rank["learn_s"] - rank.get("sync_s", 0.0), 0.0)
+    parts = {"stepping": rank["collect_s"], "learning": learning, **sync}
+    return {**parts, "other": max(rank["iteration_s"] - sum(parts.values()), 0.0)}
+
+
 def _end(result: Result) -> Record:
     return {
         "outcome": result.outcome,
