@@ -16,6 +16,7 @@ from launcher.config.compose import compose
 from launcher.errors import UserError
 from launcher.records import bundle as bundles
 from launcher.records.bundle import bundle_of, parts_of, write_bundle
+from launcher.records.comparison import compared
 from launcher.records.files import write_json
 from launcher.records.measured import PARTS, rate, side_by_side, summary
 from launcher.records.reading import load_run
@@ -294,6 +295,48 @@ def test_ranks_share_a_node_as_long_as_they_fit_there() -> None:
 def test_numbers_of_ranks_that_cannot_be_had_are_refused(words: list[str], told: str) -> None:
     with pytest.raises(UserError, match=told):
         runs_of(*words)
+
+
+def test_a_difference_beyond_the_noise_is_marked_and_one_within_it_is_not(tmp_path: Path) -> None:
+    first = bundle_at(made(tmp_path / "first", "training"))
+    second = json.loads(json.dumps(first))
+    for bundle, fps in ((first, 1000.0), (second, 1200.0)):
+        bundle["runtime"]["total_fps"] = {"mean": fps, "std": 50.0, "peak": fps}
+        bundle["runtime"]["collection_fps"] = {"mean": 2 * fps, "std": 500.0, "peak": 3 * fps}
+    second["versions"]["torch"] = "9.9"
+    second["extra"]["world_size"] = 8
+    found = compared(first, second)
+    assert {one["name"] for one in found["differs"]} == {"torch", "world_size"}
+    by_name = {one["name"]: one for one in found["measures"]}
+    assert (by_name["throughput"]["change"], by_name["throughput"]["verdict"]) == (pytest.approx(0.2), "faster")
+    assert by_name["while stepping"]["verdict"] == ""
+    assert by_name["synchronising"]["noise"] is None
+    back = {one["name"]: one["verdict"] for one in compared(second, first)["measures"]}
+    assert back["throughput"] == "slower"
+
+
+@pytest.mark.parametrize("workload", ["startup", "runtime", "training"])
+def test_a_benchmark_does_not_differ_from_itself(tmp_path: Path, workload: str) -> None:
+    for ranks in (4, 0):
+        bundle = bundle_at(made(tmp_path / f"{workload}-{ranks}", workload, ranks=ranks))
+        found = compared(bundle, bundle)
+        assert found["differs"] == [] and not any(one["verdict"] or one["change"] for one in found["measures"])
+        assert ranks == 0 or found["measures"]
+
+
+def test_compare_takes_files_and_runs_of_the_same_kind(launch: Launch, workdir: Path) -> None:
+    for name, workload in (("one", "training"), ("two", "training"), ("other", "runtime")):
+        write_bundle(RunDir(made(workdir / "runs" / name, workload)), ENDED)
+    done = launch("bench", "compare", "one", "runs/two/benchmark.json")
+    assert done.returncode == 0, done.stderr
+    assert "throughput" in done.stdout and "+0.0%" in done.stdout
+    assert json.loads(launch("bench", "compare", "one", "two", "--json").stdout)["second"] == "two"
+    (workdir / "no.json").write_text("[]")
+    for words, told in (
+        (["one", "other"], "nothing in common"), (["one", "no.json"], "is no bundle"), (["one", "three"], "no run"),
+    ):  # fmt: skip
+        refused = launch("bench", "compare", *words)
+        assert refused.returncode == 2 and told in refused.stderr
 
 
 @pytest.mark.train

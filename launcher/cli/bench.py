@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.arguments import Arguments, read
+from launcher.cli.bench_compare import compare
 from launcher.cli.bench_scaling import is_scaling, scaling, show_scaling
-from launcher.cli.bench_text import aside, benchmark_overrides, describe_bundle
+from launcher.cli.bench_text import aside, benchmark_overrides, bundle_in, describe_bundle
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.start import as_typed, composed_of, start_plan
 from launcher.errors import LauncherError, UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.bundle import write_bundle
-from launcher.records.files import Record, read_json, write_json
-from launcher.records.result import FAILED, Result, read_result
+from launcher.records.files import write_json
+from launcher.records.result import FAILED, Result
 from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_here
 
@@ -27,6 +28,7 @@ Measures a task under a library, on this machine or on a cluster, with all its r
   bench training [KEY=VALUE ...]   how fast all ranks together learn, in step
   bench scaling  [KEY=VALUE ...]   the same training on more and more ranks: a table and a picture
   bench show RUN|SWEEP             what a benchmark has found whose command did not wait for it
+  bench compare A B                two results side by side, files or runs; differences beyond the noise are marked
 
 KEY=VALUE are those of a run. A benchmark of training does 50 iterations (max_iterations=N), one of stepping 1,000 steps
 (bench.steps=N), after a warm-up (bench.warmup=N) that does not count. It saves no checkpoint but the last and is not
@@ -56,9 +58,10 @@ def bench(argv: Sequence[str]) -> int:
         return _measure(what, read(rest, verb="bench"))
     if what == "scaling":
         return scaling(read(rest, verb="bench"))
-    if what == "show":
-        return _show(rest)
-    raise UserError(f"bench '{what}': there are {', '.join(WORKLOADS)}, scaling and show; `bench --help` says more")
+    if what in _LOOKS:
+        return _LOOKS[what](rest)
+    known = ", ".join([*WORKLOADS, "scaling", *_LOOKS])
+    raise UserError(f"bench '{what}': there are {known}; `bench --help` says more")
 
 
 def _measure(workload: str, arguments: Arguments) -> int:
@@ -107,18 +110,5 @@ def _tell(run: RunDir, as_json: bool, output: str | None) -> None:
     print(json.dumps(bundle, indent=2) if as_json else f"{describe_bundle(bundle)}\n  bundle       {run.benchmark}")
 
 
-def bundle_in(run: RunDir) -> Record:
-    """The bundle of a benchmark.
-
-    Raises:
-        UserError: it is none, or it has not ended.
-    """
-    if not ((read_json(run.plan) or {}).get("training") or {}).get("bench"):
-        raise UserError(f"run '{run.run_id}' is no benchmark: `python -m launcher bench training …` starts one")
-    bundle, result = read_json(run.benchmark), read_result(run.result)
-    if bundle is None and result is not None:  # its node went down between the two files
-        write_bundle(run, result)
-        bundle = read_json(run.benchmark)
-    if bundle is None:
-        raise UserError(f"the benchmark '{run.run_id}' has not ended: python -m launcher status {as_typed(run.path)}")
-    return bundle
+_LOOKS = {"show": _show, "compare": compare}
+"""What starts nothing."""

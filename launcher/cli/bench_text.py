@@ -7,8 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from launcher.records.bundle import STARTUP, parts_of
-from launcher.records.files import Record
+from launcher.cli.start import as_typed
+from launcher.errors import UserError
+from launcher.records.bundle import STARTUP, parts_of, write_bundle
+from launcher.records.files import Record, read_json
+from launcher.records.result import read_result
+from launcher.records.rundir import RunDir
 
 _DEFAULTS = (
     "wait=true", "max_iterations=50", "checkpoint.every=null", "watch.sample_seconds=1",
@@ -27,6 +31,23 @@ def benchmark_overrides(workload: str, words: Sequence[str]) -> list[str]:
 def aside(wanted: bool) -> contextlib.AbstractContextManager[object]:
     """Have what is printed meanwhile go to standard error, where standard output is for a program."""
     return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
+
+
+def bundle_in(run: RunDir) -> Record:
+    """The bundle of a benchmark.
+
+    Raises:
+        UserError: it is none, or it has not ended.
+    """
+    if not ((read_json(run.plan) or {}).get("training") or {}).get("bench"):
+        raise UserError(f"run '{run.run_id}' is no benchmark: `python -m launcher bench training …` starts one")
+    bundle, result = read_json(run.benchmark), read_result(run.result)
+    if bundle is None and result is not None:  # its node went down between the two files
+        write_bundle(run, result)
+        bundle = read_json(run.benchmark)
+    if bundle is None:
+        raise UserError(f"the benchmark '{run.run_id}' has not ended: python -m launcher status {as_typed(run.path)}")
+    return bundle
 
 
 def describe_bundle(bundle: Record) -> str:
