@@ -1,6 +1,7 @@
 """Benchmarks of tasks: what is measured, by whom, what becomes of it, and which ones there cannot be."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,11 @@ def test_show_finds_the_bundle_and_writes_one_that_is_missing(launch: Launch, wo
     (workdir / "runs/one/benchmark.json").unlink()
     (workdir / "runs/one/result.json").unlink()
     assert "has not ended" in launch("bench", "show", "one").stderr
+    write_json(
+        workdir / "runs/one/submission.json", {"scheduler": "local", "pid": 2**22 + 1, "host": os.uname().nodename}
+    )
+    lost = valid(json.loads(launch("bench", "show", "one", "--json").stdout))
+    assert (lost["run"]["status"], lost["extra"]["cause"]) == ("crashed", "killed")
     make_run(workdir / "runs" / "two")
     assert "is no benchmark" in launch("bench", "show", "two").stderr
 

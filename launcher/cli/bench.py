@@ -8,15 +8,14 @@ from pathlib import Path
 
 from launcher.cli.arguments import Arguments, read
 from launcher.cli.bench_compare import compare
+from launcher.cli.bench_runs import aside, benchmark_overrides, bundle_if_ended, bundle_in
 from launcher.cli.bench_scaling import is_scaling, scaling, show_scaling
-from launcher.cli.bench_text import aside, benchmark_overrides, bundle_in, describe_bundle
+from launcher.cli.bench_text import describe_bundle
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.start import as_typed, composed_of, start_plan
 from launcher.errors import LauncherError, UserError
 from launcher.records import rundir, sweepdir
-from launcher.records.bundle import write_bundle
 from launcher.records.files import write_json
-from launcher.records.result import FAILED, Result
 from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_here
 
@@ -72,9 +71,9 @@ def _measure(workload: str, arguments: Arguments) -> int:
     try:
         with aside(arguments.json):
             code = start_plan(plan, composed)
-    except LauncherError as error:
-        if run.path.exists() and not run.result.exists():  # nobody is left to write it
-            write_bundle(run, Result(FAILED, "lost", str(error)))
+    except LauncherError:
+        if run.path.exists():
+            bundle_if_ended(run)  # nobody else is left to write it
         raise
     if composed.config.dry_run or plan.scheduler == "none":
         return code

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.cli.bench_text import bundle_in
+from launcher.cli.bench_runs import bundle_in
 from launcher.cli.parser import parse, parser_of
 from launcher.cli.table import table
 from launcher.errors import UserError

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.arguments import Arguments
-from launcher.cli.bench_text import aside, benchmark_overrides
+from launcher.cli.bench_runs import aside, benchmark_overrides, bundle_if_ended
 from launcher.cli.start import as_typed, composed_of
 from launcher.cli.sweep import Sweeping, exit_code, start_and_follow
 from launcher.cli.table import table
@@ -93,7 +93,7 @@ def show_scaling(sweep: SweepDir, as_json: bool, output: str | None) -> None:
 
 
 def _ended(sweep: SweepDir) -> list[Record]:
-    bundles = (read_json(RunDir(path).benchmark) for path in sweep.run_paths())
+    bundles = (bundle_if_ended(RunDir(path)) for path in sweep.run_paths())
     return [bundle for bundle in bundles if bundle is not None]
 
 

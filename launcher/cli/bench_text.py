@@ -1,53 +1,12 @@
-"""What all commands of ``bench`` have in common: what a benchmark does otherwise than a run, and how it is told."""
+"""What a benchmark has found, in a few lines for a person."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.cli.start import as_typed
-from launcher.errors import UserError
-from launcher.records.bundle import STARTUP, parts_of, write_bundle
-from launcher.records.files import Record, read_json
-from launcher.records.result import read_result
-from launcher.records.rundir import RunDir
-
-_DEFAULTS = (
-    "wait=true", "max_iterations=50", "checkpoint.every=null", "watch.sample_seconds=1",
-    "retry.preempted=0", "retry.time_limit=0", "retry.node_fail=0", "retry.crash=0", "retry.hang=0",
-)  # fmt: skip
-"""What a benchmark does otherwise than a run; the command line can change it."""
-
-
-def benchmark_overrides(workload: str, words: Sequence[str]) -> list[str]:
-    """The overrides of a benchmark: what it does otherwise than a run, and then what the user wants."""
-    ends_early = any(word.startswith("task.solved") for word in words)  # which is refused, in words
-    quiet = [] if ends_early else ["task.solved=null"]
-    return [*_DEFAULTS, *quiet, f"bench.workload={workload}", *words]
-
-
-def aside(wanted: bool) -> contextlib.AbstractContextManager[object]:
-    """Have what is printed meanwhile go to standard error, where standard output is for a program."""
-    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
-
-
-def bundle_in(run: RunDir) -> Record:
-    """The bundle of a benchmark.
-
-    Raises:
-        UserError: it is none, or it has not ended.
-    """
-    if not ((read_json(run.plan) or {}).get("training") or {}).get("bench"):
-        raise UserError(f"run '{run.run_id}' is no benchmark: `python -m launcher bench training …` starts one")
-    bundle, result = read_json(run.benchmark), read_result(run.result)
-    if bundle is None and result is not None:  # its node went down between the two files
-        write_bundle(run, result)
-        bundle = read_json(run.benchmark)
-    if bundle is None:
-        raise UserError(f"the benchmark '{run.run_id}' has not ended: python -m launcher status {as_typed(run.path)}")
-    return bundle
+from launcher.records.bundle import STARTUP, parts_of
+from launcher.records.files import Record
 
 
 def describe_bundle(bundle: Record) -> str:
