@@ -392,11 +392,11 @@ class Scaling(Enum):
 class Bench:
     """A run that is a benchmark; without a workload it is none."""
 
-    workload: Optional[Workload] = None
+    workload: Optional[Workload] = None  # startup, runtime or training; null: an ordinary run
     steps: int = 1000  # of each environment, with workload=runtime
     warmup: Optional[int] = None  # steps, with workload=training iterations, left out; default: 50 steps, 2 iterations
     world_sizes: List[int] = field(default_factory=lambda: [1, 2, 4])  # of `bench scaling`: numbers of ranks
-    scaling: List[Scaling] = field(default_factory=lambda: [Scaling.weak, Scaling.strong])
+    scaling: List[Scaling] = field(default_factory=lambda: [Scaling.weak, Scaling.strong])  # what stays the same
     repetitions: int = 3  # of each number of ranks
 
 
