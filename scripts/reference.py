@@ -101,6 +101,8 @@ def _default(field: dataclasses.Field[Any]) -> str:
     if value is None:
         return "null"
     value = value.value if isinstance(value, Enum) else value
+    if isinstance(value, list) and value and isinstance(value[0], Enum):
+        value = f"[{', '.join(one.value for one in value)}]"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`" if value not in ("",) else ""
 
 

@@ -42,7 +42,7 @@ def read(argv: Sequence[str], verb: str = "") -> Arguments:
             arguments.config_dirs.append(value if equals else _next(words, name))
         elif name in ("--config-name", "-cn") and not arguments.hydra:
             arguments.config_name = value if equals else _next(words, name)
-        elif verb == "render" and name in ("-o", "--output"):
+        elif verb in ("render", "bench") and name in ("-o", "--output"):
             arguments.output = value if equals else _next(words, name)
         elif verb == "render" and name == "--template":
             arguments.template = value if equals else _next(words, name)
@@ -62,7 +62,7 @@ def _take_flag(arguments: Arguments, word: str, verb: str) -> bool:
         arguments.version = True
     elif word in ("-m", "--multirun") and verb in ("", "render"):
         arguments.multirun = True
-    elif word == "--json" and verb in ("plan", "doctor"):
+    elif word == "--json" and verb in ("plan", "doctor", "bench"):
         arguments.json = True
     elif word == "--full" and verb == "doctor":
         arguments.full = True

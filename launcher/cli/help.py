@@ -51,6 +51,10 @@ verbs
   nccl diagnose [KEY=VALUE ...]
                              which groups of ranks do not talk to each other, and which settings cure it
   completion bash|zsh        a script for the shell: the Tab key completes verbs, runs, keys and choices
+  bench startup|runtime|training [KEY=VALUE ...]
+                             how fast this starts, steps, learns with all its ranks
+  bench scaling [KEY=VALUE ...]
+                             the same on more and more ranks, as a table and a picture; bench --help says more
   RUN is a run's id, a unique beginning of it, its directory, or its Slurm job's id; a sweep is named in the same ways.
 
 choices

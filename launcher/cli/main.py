@@ -89,6 +89,7 @@ VERBS = {
     "prune": "launcher.cli.remove:prune",
     "doctor": "launcher.cli.doctor:doctor",
     "nccl": "launcher.cli.nccl:nccl",
+    "bench": "launcher.cli.bench:bench",
     "profile": "launcher.cli.profile:profile",
     "completion": "launcher.cli.completion:completion",
 }

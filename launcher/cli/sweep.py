@@ -98,6 +98,13 @@ class Sweeping:
 
 def hand_over(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
     """Start the runs here or on Slurm, and follow them if that is wanted; returns the command's exit code."""
+    if not start_and_follow(sweep, members, wait):
+        return 0
+    return _conclude(sweep, [RunDir(Path(member.plan.run_dir)) for member in members])
+
+
+def start_and_follow(sweep: SweepDir, members: Sequence[Member], wait: bool) -> bool:
+    """Start the runs here or on Slurm, and follow them if that is wanted; returns whether they were followed."""
     runs = [RunDir(Path(member.plan.run_dir)) for member in members]
     if members[0].plan.scheduler == "local":
         _run_here(sweep, members, runs)
@@ -106,9 +113,9 @@ def hand_over(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
         if not wait:
             for label, verb in (("state", "status"), ("stop", "cancel"), ("again", "resume --failed")):
                 print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}")
-            return 0
+            return False
         follow_jobs(runs, f"python -m launcher cancel {as_typed(sweep.path)}")
-    return _conclude(sweep, runs)
+    return True
 
 
 def _run_here(sweep: SweepDir, members: Sequence[Member], runs: Sequence[RunDir]) -> None:
@@ -142,13 +149,18 @@ def _conclude(sweep: SweepDir, runs: Sequence[RunDir]) -> int:
     print(f"sweep {sweep.sweep_id}: {counts} · {sweep.path}")
     for line in _best(sweep, everything, list(results.values())):
         print(f"  {line}")
-    outcomes = _outcomes(results[run.run_id] for run in runs)
-    verbs = {"table": "status", **({} if outcomes[COMPLETED] == len(runs) else {"again": "resume"})}
-    for label, verb in verbs.items():
+    code = exit_code(results[run.run_id] for run in runs)
+    for label, verb in {"table": "status", **({"again": "resume"} if code else {})}.items():
         print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}", flush=True)
+    return code
+
+
+def exit_code(results: Iterable[Result | None]) -> int:
+    """What says how all these runs have ended."""
+    outcomes = _outcomes(results)
     if outcomes[STOPPED]:
         return 130
-    return 0 if outcomes[COMPLETED] == len(runs) else 1
+    return 0 if outcomes[COMPLETED] == outcomes.total() else 1
 
 
 def _outcomes(results: Iterable[Result | None]) -> Counter[str]:

@@ -373,6 +373,33 @@ class Sweep:
     metric: str = "return_mean"  # of result.json: what a sweeper such as Optuna's gets back
 
 
+class Workload(Enum):
+    """What a benchmark measures: the start of the ranks, stepping alone, or synchronised training."""
+
+    startup = "startup"
+    runtime = "runtime"
+    training = "training"
+
+
+class Scaling(Enum):
+    """What stays the same while ranks are added: the environments of each, or those of all together."""
+
+    weak = "weak"
+    strong = "strong"
+
+
+@dataclass
+class Bench:
+    """A run that is a benchmark; without a workload it is none."""
+
+    workload: Optional[Workload] = None  # startup, runtime or training; null: an ordinary run
+    steps: int = 1000  # of each environment, with workload=runtime
+    warmup: Optional[int] = None  # steps, with workload=training iterations, left out; default: 50 steps, 2 iterations
+    world_sizes: List[int] = field(default_factory=lambda: [1, 2, 4])  # of `bench scaling`: numbers of ranks
+    scaling: List[Scaling] = field(default_factory=lambda: [Scaling.weak, Scaling.strong])  # what stays the same
+    repetitions: int = 3  # of each number of ranks
+
+
 @dataclass
 class Config:
     """The whole configuration of a run."""
@@ -395,5 +422,6 @@ class Config:
     tracking: Tracking = field(default_factory=Tracking)
     notify: Notify = field(default_factory=Notify)
     sweep: Sweep = field(default_factory=Sweep)
+    bench: Bench = field(default_factory=Bench)
     wait: bool = False  # follow a job, and end with its exit code
     dry_run: bool = False  # show what would happen, and start nothing

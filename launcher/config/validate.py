@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from launcher.config import container, nccl
+from launcher.config import bench, container, nccl
 from launcher.config.batch import batch_of, uses_training_arguments
 from launcher.config.schema import (
     Accelerate,
@@ -48,6 +48,8 @@ _POSITIVE = (
     ("cluster.signal_lead", lambda c: c.cluster.signal_lead),
     ("sweep.parallel", lambda c: c.sweep.parallel),
     ("sweep.pack", lambda c: c.sweep.pack),
+    ("bench.steps", lambda c: c.bench.steps),
+    ("bench.repetitions", lambda c: c.bench.repetitions),
     ("retry.without_progress", lambda c: c.retry.without_progress),
 )
 _NOT_NEGATIVE = (
@@ -56,6 +58,7 @@ _NOT_NEGATIVE = (
     ("watch.stop_grace", lambda c: c.watch.stop_grace),
     ("watch.sample_seconds", lambda c: c.watch.sample_seconds),
     ("cluster.spare_nodes", lambda c: c.cluster.spare_nodes),
+    ("bench.warmup", lambda c: c.bench.warmup),
 )
 
 
@@ -90,6 +93,7 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _one_gpu_per_rank(config.cluster)
     yield from _hyperparameters(config)
     yield from _notify(config)
+    yield from bench.problems(config)
 
 
 def _below(

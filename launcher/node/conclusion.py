@@ -54,8 +54,12 @@ def conclude(
 
 
 def finish(plan: Plan, run: RunDir, attempt: Attempt, result: Result) -> None:
-    """Write down that the run has ended, and tell those who want to know."""
+    """Write down that the run has ended, and of a benchmark what it has measured; tell those who want to know."""
     insist(lambda: result.write(run.result))
+    if plan.training.get("bench"):
+        from launcher.records.bundle import write_bundle
+
+        insist(lambda: write_bundle(run, result))
     tell(plan, run, attempt, result)
 
 

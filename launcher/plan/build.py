@@ -13,10 +13,11 @@ from typing import Any
 
 from launcher.config import schema as config_schema
 from launcher.config.batch import batch_of
+from launcher.config.bench import units, warmup
 from launcher.config.complaints import nearest
 from launcher.config.container import parse_mount, require_mountable
 from launcher.config.hosts import expand_hosts
-from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler
+from launcher.config.schema import Accelerate, Cluster, Config, GpuRequest, Scheduler, Workload
 from launcher.config.task_args import words
 from launcher.config.units import format_memory, format_time, parse_budget, parse_memory, parse_time
 from launcher.errors import UserError
@@ -277,7 +278,8 @@ def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
 def _entry(config: Config, python: str, here: Here, run_dir: Path) -> Iterator[str]:
     task, library = config.task, config.library
     if library.module is not None:
-        yield from (python, "-u", "-m", library.module)
+        stepping = config.bench.workload is Workload.runtime
+        yield from (python, "-u", "-m", "launcher.train.stepping" if stepping else library.module)
         yield from simulators.arguments(config, run_dir.name)
         return
     runner = ("-m", library.runner) if library.runner is not None else ()
@@ -306,13 +308,19 @@ def _training(config: Config, here: Here) -> dict[str, Any]:
         "agent": _plain(config.agent),
         "device": config.cluster.device.value,
         "seed": config.seed,
-        "max_iterations": config.max_iterations or config.task.max_iterations,
+        "max_iterations": units(config),
         "num_envs": config.num_envs or config.task.num_envs,
         "checkpoint": asdict(config.checkpoint),
         "tracking": asdict(config.tracking),
         "accelerate": _accelerate(config.library.accelerate, here) if batch else None,
         "batch": None if batch is None else asdict(batch),
+        "bench": _bench(config),
     }
+
+
+def _bench(config: Config) -> dict[str, Any] | None:
+    workload = config.bench.workload
+    return None if workload is None else {"workload": workload.value, "warmup": warmup(config)}
 
 
 def _accelerate(settings: Accelerate, here: Here) -> dict[str, Any]:

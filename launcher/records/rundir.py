@@ -45,6 +45,11 @@ class Attempt:
         return self.path / "training.json"
 
     @property
+    def timings(self) -> Path:
+        """Of a benchmark: what every rank has measured of itself, from rank 0."""
+        return self.path / "timings.json"
+
+    @property
     def stop_file(self) -> Path:
         """Exists when the ranks are asked to stop."""
         return self.path / "stop"
@@ -164,6 +169,11 @@ class RunDir:
     def result(self) -> Path:
         """The verdict; exists once the run has ended."""
         return self.path / "result.json"
+
+    @property
+    def benchmark(self) -> Path:
+        """Of a benchmark: its result bundle (docs/benchmarks.md); exists once the run has ended."""
+        return self.path / "benchmark.json"
 
     @property
     def runs_dir(self) -> Path:

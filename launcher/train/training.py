@@ -16,6 +16,7 @@ from launcher.train.environments import Environments
 from launcher.train.here import read_plan
 from launcher.train.rank import Rank
 from launcher.train.record import Policy, record
+from launcher.train.timings import Timings
 
 State = dict[str, Any]
 
@@ -23,9 +24,9 @@ State = dict[str, Any]
 class Training:
     """A training as the plan wants it, on this rank."""
 
-    def __init__(self, plan: Mapping[str, Any], rank: Rank) -> None:
+    def __init__(self, plan: Mapping[str, Any], rank: Rank, timings: Timings) -> None:
         """`plan` is the part of the plan that is for the ranks."""
-        self.plan, self.rank = plan, rank
+        self.plan, self.rank, self.timings = plan, rank, timings
         self.agent: dict[str, Any] = plan["agent"]
         self.max_iterations: int = plan["max_iterations"]
         self.log_dir = Path(os.environ["LAUNCHER_RUN_DIR"]) / "tensorboard"
@@ -33,6 +34,7 @@ class Training:
         randomness.seed_all(rank.seed)
         self.environments = Environments(self.task, plan["num_envs"], rank.seed, rank.device)
         rank.peers.data = self.environments.early
+        timings.mark("env_creation")
         print(f"first observation {self.environments.observations[0].tolist()}", flush=True)
         self.env_steps = 0
         """Steps of all environments of all ranks, over all attempts."""
@@ -55,6 +57,7 @@ class Training:
             randomness.set_state(self._own["random"])
             self.environments.set_state(self._own["environments"])
         self._course = Course(self.rank, self.plan["checkpoint"], self.task["solved"], self.max_iterations)
+        self.timings.begin(self.environments)
 
     def measure(self, steps: int, collect_time: float, learn_time: float) -> dict[str, Any]:
         """What is recorded of an iteration under every library. To be called once per iteration, on every rank.
@@ -67,7 +70,9 @@ class Training:
             learn_time: seconds that this rank spent on the update.
         """
         self.rank.worked(collect_time)  # normalisers, which are pooled, are updated while the ranks learn
-        frames = steps * self.environments.num_envs * self.rank.world_size
+        own_frames = steps * self.environments.num_envs
+        self.timings.iteration(own_frames, collect_time, learn_time)
+        frames = own_frames * self.rank.world_size
         self.env_steps += frames
         return {
             "env_steps": self.env_steps,
@@ -102,6 +107,7 @@ class Training:
             self.rank.checkpoints.begin(done, common, self._own_state())
 
         self._course.after_iteration(done, metrics, tensors, save)
+        self.timings.between()
 
     def run(self, loop: Callable[[int], object], policy: Policy) -> None:
         """Run a library's loop over the iterations that are left, and record why it ended.
@@ -116,6 +122,7 @@ class Training:
                 loop(left)
         except StopTraining as stop:
             reason = str(stop)
+        self.timings.gather(self.rank)
         self.rank.report(reason)
         if self.task["record"] and self.rank.rank == 0:
             record(self.task, policy, self.log_dir.parent / "policy.mp4", self.rank.device)
@@ -133,5 +140,7 @@ def training(device: str | None = None) -> Generator[Training]:
     """
     wanted = read_plan()["training"]
     checkpoint = wanted["checkpoint"]
+    timings = Timings(wanted.get("bench"), gradients_here=device is None)
     with Rank(device or wanted["device"], wanted["seed"], checkpoint["keep"], checkpoint["best"]) as rank:
-        yield Training(wanted, rank)
+        timings.mark("process_group")
+        yield Training(wanted, rank, timings)

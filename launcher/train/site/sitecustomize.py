@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` takes as long to import as all the rest
@@ -55,8 +56,6 @@ def _watch(directory: str, rank: str) -> None:
     over = threading.Event()
 
     def say(entered: dict[str, int] | None) -> None:
-        import time
-
         said = {"pid": os.getpid(), "thread": main, "time": time.monotonic(), "entered": entered}
         os.pwrite(beat, json.dumps(said).encode() + b"\n", 0)
 
@@ -190,6 +189,7 @@ def _write(path: str, text: str) -> None:
 def start() -> None:
     """Let the agent look into this process, if it is a rank; to be called by hand in one that was forked."""
     if "RANK" in os.environ and "LOCAL_RANK" in os.environ:
+        os.environ["LAUNCHER_RANK_BEGAN"] = str(time.time())  # for train/timings.py
         directory = os.environ.pop("LAUNCHER_WATCH_DIR", None)  # what a rank starts is no rank
         try:
             if directory is not None:

@@ -1,0 +1,144 @@
+"""``bench scaling``: the same training on more and more ranks, as a table and a picture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.cli.arguments import Arguments
+from launcher.cli.bench_runs import aside, benchmark_overrides, bundle_if_ended
+from launcher.cli.start import as_typed, composed_of
+from launcher.cli.sweep import Sweeping, exit_code, start_and_follow
+from launcher.cli.table import table
+from launcher.config.bench import scaling_runs
+from launcher.config.schema import Config
+from launcher.errors import UserError
+from launcher.records.files import Record, read_json, write_json
+from launcher.records.result import read_result
+from launcher.records.rundir import RunDir
+from launcher.records.scaling import summed_up
+from launcher.records.sweepdir import SweepDir
+from launcher.report.scaling_chart import draw
+from launcher.submit.arrays import Member
+from launcher.submit.sweep import require
+
+_FILE = "scaling.json"
+_ONE_AT_A_TIME = "sweep.parallel=1"
+"""Runs beside each other would measure each other."""
+
+
+def scaling(arguments: Arguments) -> int:
+    """Start the runs as a sweep, and say what came of them; returns 0 where all have ended well."""
+    words = benchmark_overrides("training", [_ONE_AT_A_TIME, *arguments.overrides])
+    arguments.overrides = words
+    config = composed_of(arguments).config
+    jobs = [[*words, *more] for more in scaling_runs(config)]
+    followed: list[RunDir] = []
+
+    def start(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
+        write_json(sweep.path / _FILE, {"asked": _asked(config, len(members))})
+        if start_and_follow(sweep, members, wait):
+            followed.extend(RunDir(Path(member.plan.run_dir)) for member in members)
+        else:
+            print(f"  result  python -m launcher bench show {as_typed(sweep.path)}")
+        return 0
+
+    sweeping = Sweeping(arguments, require, start)
+    with aside(arguments.json):
+        sweeping.launch(jobs, 0)
+    if followed:
+        show_scaling(sweeping.directory, arguments.json, arguments.output)
+    return exit_code(read_result(run.result) for run in followed)
+
+
+def _asked(config: Config, runs: int) -> Record:
+    bench = config.bench
+    return {
+        "task": config.task.name,
+        "library": config.library.name,
+        "cluster": config.cluster.name,
+        "num_envs": config.num_envs or config.task.num_envs,
+        "world_sizes": list(bench.world_sizes),
+        "scaling": [kind.value for kind in bench.scaling],
+        "repetitions": bench.repetitions,
+        "runs": runs,
+    }
+
+
+def is_scaling(sweep: SweepDir) -> bool:
+    """Whether the sweep is one of a benchmark's."""
+    return (sweep.path / _FILE).is_file()
+
+
+def show_scaling(sweep: SweepDir, as_json: bool, output: str | None) -> None:
+    """Sum up what has ended, write it down with its picture, and print it.
+
+    Raises:
+        UserError: nothing has ended yet, or `output` is no directory that can be written.
+    """
+    asked = (read_json(sweep.path / _FILE) or {})["asked"]
+    if not (bundles := _ended(sweep)):
+        raise UserError(f"no run of '{sweep.sweep_id}' has ended: python -m launcher status {as_typed(sweep.path)}")
+    found = {"sweep_id": sweep.sweep_id, **summed_up(asked, bundles)}
+    write_json(sweep.path / _FILE, found)
+    files = [sweep.path / _FILE, *_drawn(found, sweep.path)]
+    if output is not None:
+        files = _copied(files, Path(output).expanduser())
+    print(json.dumps(found, indent=2) if as_json else describe_scaling(found))
+    with aside(as_json):
+        print(f"  {', '.join(file.name for file in files)} in {files[0].parent}")
+
+
+def _ended(sweep: SweepDir) -> list[Record]:
+    bundles = (bundle_if_ended(RunDir(path)) for path in sweep.run_paths())
+    return [bundle for bundle in bundles if bundle is not None]
+
+
+def _drawn(found: Record, directory: Path) -> list[Path]:
+    try:
+        return draw(found, _title(found), directory)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        print("launcher: no picture without matplotlib: pip install 'rl-slurm-launcher[bench]'", file=sys.stderr)
+        return []
+
+
+def _copied(files: Sequence[Path], directory: Path) -> list[Path]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy(file, directory)) for file in files]
+    except OSError as error:
+        raise UserError(f"-o {directory}: {error.strerror}") from error
+
+
+def _title(found: Record) -> str:
+    asked = found["asked"]
+    return f"{asked['task']} with {asked['library']} on {asked['cluster']}"
+
+
+_PARTS = ("stepping", "learning", "synchronising", "other")
+
+
+def describe_scaling(found: Record) -> str:
+    """A table with a row for each number of ranks, and what there is to say of it."""
+    asked = found["asked"]
+    head = f"{_title(found)}: {found['ended']} of {asked['runs']} runs have ended"
+    columns = ("SCALING", "RANKS", "NODES", "ENVS/RANK", "FRAMES/S", "FROM - TO", "EFFICIENCY", "ITERATION")
+    rows = [_row(point) for point in found["points"]]
+    listing = table((*columns, *(name.upper() for name in _PARTS), "FAILED"), rows)
+    return "\n".join([head, listing, *found["findings"]])
+
+
+def _row(point: Record) -> list[str]:
+    fps, whole = point["fps"], point["iteration_s"]
+    parts = [f"{point['parts_s'][name] / whole:.0%}" if name in point["parts_s"] else "" for name in _PARTS]
+    failed = "\n".join(f"{one['cause']}: {one['message']} ({one['run_id']})" for one in point["failed"])
+    place = [point["scaling"], str(point["world_size"]), str(point["num_nodes"] or ""), str(point["num_envs_per_rank"])]
+    if fps is None:
+        return [*place, "", "", "", "", *parts, failed]
+    spread = f"{fps['min']:,.0f} - {fps['max']:,.0f}"
+    return [*place, f"{fps['median']:,.0f}", spread, f"{point['efficiency']:.0%}", f"{whole:.3g} s", *parts, failed]
