@@ -104,8 +104,9 @@ def test_a_screen_shows_a_requeue_from_its_beginning_to_its_end(sandbox: Sandbox
     try:
         wait_until(lambda: line()[:1] == ["running"] and "1,000" in line())
         assert line()[-1] == "1"
-        sandbox.run(["scontrol", "requeue", job_of(run)], check=True)
-        wait_until(lambda: line()[:1] == ["pending"] and "requeued" in line())
+        sandbox.run(["scontrol", "requeuehold", job_of(run)], check=True)  # or it would be over between two looks
+        wait_until(lambda: line()[:4] == ["pending", "scontrol", "release", f"{job_of(run)}:"])
+        sandbox.run(["scontrol", "release", job_of(run)], check=True)
         wait_until(lambda: line()[:1] == ["running"] and line()[-1] == "2")
         assert launch_on(sandbox, workdir, "cancel", run.name).returncode == 0
         wait_until(lambda: line()[:1] == ["stopped"])
