@@ -412,9 +412,10 @@ def rank_process(directory: Path, text: str, **variables: str) -> subprocess.Pop
 
 
 def stack_of(directory: Path, process: subprocess.Popen[bytes]) -> tuple[Frame, ...]:
-    wait_until(lambda: stacks.ask(process.pid), 10)
+    """Asked time and again: a process that has only begun has no Python frame yet."""
     file = directory / "stack-3"
-    return wait_until(lambda: stacks.main_thread(file.read_text() if file.exists() else "", None), 10)
+    asks = lambda: stacks.ask(process.pid) and file.exists() and stacks.main_thread(file.read_text(), None)  # noqa: E731
+    return wait_until(asks, 10)
 
 
 @pytest.mark.parametrize(
