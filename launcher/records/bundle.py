@@ -7,7 +7,7 @@ The top-level keys, and what is below them, are those of Isaac Lab's benchmark s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from launcher.records import checkpoints
 from launcher.records.columns import is_number
 from launcher.records.files import Record, read_json, write_json
-from launcher.records.measured import PARTS, mean_std, side_by_side, summary
+from launcher.records.measured import PARTS, side_by_side, summary
 from launcher.records.reading import Run, Try
+from launcher.records.resources import resources_by_node
 from launcher.records.result import COMPLETED, STOPPED, Result
 from launcher.records.rundir import RunDir
 
@@ -70,6 +71,7 @@ class _Seen:
         self.ranks: list[Record] = said["ranks"] if said else []
         self.began = attempt.began if attempt else None
         self.machine = next((rank["machine"] for rank in self.ranks), None)
+        self.busy = resources_by_node(list(attempt.samples()) if attempt else [])
 
     @property
     def all_ranks(self) -> bool:
@@ -169,7 +171,7 @@ def _startup(seen: _Seen) -> Record:
 def _measured(seen: _Seen) -> Record:
     measured = seen.measurement()
     runtime = None if measured is None else _runtime(seen, measured)
-    found = {"runtime": runtime, "resources": _resources(seen).get(0)}
+    found = {"runtime": runtime, "resources": seen.busy.get(0)}
     return found if seen.workload == RUNTIME else {**found, **_learned(seen)}
 
 
@@ -233,37 +235,6 @@ def _curve(values: Sequence[Any]) -> Record | None:
     return {"final_raw": known[-1], "final_ema": smooth, "series_per_iter": known}
 
 
-def _resources(seen: _Seen) -> dict[int, Record]:
-    """How busy each node was, by its number, from the samples of its agent; all of its GPUs that the run uses."""
-    samples = list(seen.attempt.samples()) if seen.attempt else []
-    return {
-        node: {
-            "gpu_util_pct": _spread(_of_gpus(mine, "utilisation", 100), peak=False),
-            "gpu_mem_gb": _spread(_of_gpus(mine, "memory_used_mb", 1 / 1024)),
-            "cpu_util_pct": _spread(_of_node(mine, "cpu", 100), peak=False),
-            "ram_gb": _spread(_of_node(mine, "memory_used_mb", 1 / 1024)),
-        }
-        for node in sorted({sample["node"] for sample in samples})
-        if (mine := [sample for sample in samples if sample["node"] == node])
-    }
-
-
-def _of_gpus(samples: Sequence[Record], key: str, scale: float) -> Iterator[float]:
-    for sample in samples:
-        for gpu in sample.get("gpus") or ():
-            if is_number(value := gpu.get(key)):
-                yield value * scale
-
-
-def _of_node(samples: Sequence[Record], key: str, scale: float) -> Iterator[float]:
-    return (sample[key] * scale for sample in samples if is_number(sample.get(key)))
-
-
-def _spread(values: Iterator[float], peak: bool = True) -> Record | None:
-    found = list(values)
-    return {**mean_std(found), **({} if peak else {"peak": None})} if found else None
-
-
 def _topology(seen: _Seen) -> Record:
     return {
         "distributed": seen.world_size > 1,
@@ -292,9 +263,9 @@ def _ranks(seen: _Seen) -> Record:
         name: side_by_side({rank: one[name] for rank, one in by_rank.items() if name in one}, hosts) for name in names
     }
     machines = {rank["rank"] // seen.per_node: rank["machine"] for rank in seen.ranks if rank["machine"]}
-    busy, listed = _resources(seen), seen.attempt.hosts if seen.attempt else []
+    listed = seen.attempt.hosts if seen.attempt else []
     nodes = [
-        {"node": node, "host": host, "hardware": machines.get(node), "resources": busy.get(node)}
+        {"node": node, "host": host, "hardware": machines.get(node), "resources": seen.busy.get(node)}
         for node, host in enumerate(listed)
     ]
     return {
