@@ -121,8 +121,11 @@ def answer_of(cluster: Sandbox, words: Sequence[str]) -> str:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Generator[Sandbox]:
-    """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests."""
-    yield from started()
+    """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests.
+
+    What is cancelled has time to save on a busy machine, too; Slurm's own default is twice as much.
+    """
+    yield from started(extra_conf="KillWait=15")
 
 
 @pytest.fixture(scope="module")

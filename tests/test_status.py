@@ -347,7 +347,7 @@ def test_only_some_are_shown(launch: Launch, few: Many, options: list[str], expe
 
 
 def test_a_time_that_is_none_and_a_sweep_that_is_none_are_said_so_in_one_line(launch: Launch, workdir: Path) -> None:
-    for words, text in ((["--since", "2"], "--since 2 is no time: write 30m"), (["--sweep", "nix"], "no sweep 'nix'")):
+    for words, text in ((["--since", "2"], "'2' is no age: write a number"), (["--sweep", "nix"], "no sweep 'nix'")):
         done = launch("status", *words)
         assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
         assert text in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.cli.table import table
+from launcher.config.units import parse_age
 from launcher.errors import UserError
 from launcher.records import removal, rundir, sweepdir
 from launcher.records.removal import Removal
@@ -83,21 +83,6 @@ def prune(argv: Sequence[str]) -> int:
     while needed := [one for one, _ in removal.needed_by(chosen, runs_dir)]:  # what stays may need others again
         chosen = [one for one in chosen if one not in needed]
     return _remove(chosen, runs_dir, yes=options.yes, without_terminal="nothing is removed: add --yes")
-
-
-_UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def parse_age(text: str) -> int:
-    """Seconds in ``12h``, ``30d`` or ``8w``.
-
-    Raises:
-        UserError: the text is none of these.
-    """
-    match = re.fullmatch(r"(\d+)([hdw])", text, re.ASCII)
-    if match is None:
-        raise UserError(f"'{text}' is no age: write a number of hours, days or weeks, such as 12h, 30d or 8w")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def _old(runs_dir: Path, before: float, kept: set[Path]) -> Iterator[Removal]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import time
@@ -14,11 +13,10 @@ from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.rows import Choice, Row, require_sweep
 from launcher.cli.status_table import node_tables, notes, status_table
 from launcher.cli.statuses import Overview
+from launcher.config.units import parse_age
 from launcher.errors import UserError
 from launcher.records.columns import finite
 from launcher.records.nodes import bad_nodes
-
-_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def status(argv: Sequence[str]) -> int:
@@ -33,7 +31,12 @@ def status(argv: Sequence[str]) -> int:
     options, runs_dir = parse(parser, argv)
     for text in options.sweep:
         require_sweep(runs_dir, text)
-    choice = Choice(runs_dir, [*options.runs, *options.sweep], options.failed, _seconds(options.since))
+    choice = Choice(
+        runs_dir,
+        [*options.runs, *options.sweep],
+        options.failed,
+        None if options.since is None else parse_age(options.since),
+    )
     if options.watch:
         return _watch(choice, options.json)
     overview = Overview()
@@ -43,15 +46,6 @@ def status(argv: Sequence[str]) -> int:
     else:
         _print(choice, rows, overview.failure)
     return 0
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
-    if match is None:
-        raise UserError(f"--since {text} is no time: write 30m, 12h, 2d or 1w")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def _watch(choice: Choice, as_json: bool) -> int:

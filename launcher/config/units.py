@@ -97,3 +97,18 @@ def parse_budget(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise UserError(f"'{value}' is no number of times: use a number from 0 on, or {UNLIMITED}")
+
+
+def parse_age(text: str) -> float:
+    """Seconds in ``30m``, ``12h``, ``2d`` or ``8w``; fractions are allowed.
+
+    Raises:
+        UserError: the text is none of these.
+    """
+    match = re.fullmatch(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[mhdw])", text, re.ASCII)
+    if match is None:
+        raise UserError(f"'{text}' is no age: write a number of minutes, hours, days or weeks (30m, 12h, 2d, 8w)")
+    return float(match["number"]) * _SECONDS[match["unit"]]
+
+
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
