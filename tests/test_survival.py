@@ -138,6 +138,18 @@ def test_a_cancelled_run_is_saved_and_does_not_come_back(cluster: Sandbox, workd
     wait_until(lambda: not run.processes(), 10)
 
 
+def test_a_cancelled_run_whose_ranks_cannot_save_in_time_has_a_verdict_all_the_same(
+    cluster: Sandbox, workdir: Path
+) -> None:
+    run = Disturbed.start(cluster, workdir, text=_DEAF + TRAINING, last=100_000).reach(30)
+    cluster.run(["scancel", run.job_id], check=True)
+    result = run.end(30)
+    assert (result["outcome"], result["cause"]) == ("stopped", "cancelled")
+    assert "killed before its ranks had saved" in result["message"] and f"resume {run.run.name}" in result["hint"]
+    wait_until(lambda: slurm_state(cluster, run.job_id) == "CANCELLED", 30)
+    wait_until(lambda: not run.processes(), 10)
+
+
 @pytest.mark.parametrize("kind", ["rank", "torchrun"])
 def test_what_is_killed_starts_again_in_the_same_job(cluster: Sandbox, workdir: Path, kind: str) -> None:
     run = Disturbed.start(cluster, workdir, ranks=2).reach(EVERY + 10)

@@ -20,6 +20,7 @@ from launcher.slurm.fate import Stop
 
 _INSIST_S = 60.0
 """How long a file system may refuse to take a record."""
+_CUT_OFF = "killed before its ranks had saved"
 
 
 def conclude(
@@ -77,6 +78,19 @@ def secure(plan: Plan, run: RunDir, attempt: Attempt, stop: Stop, job: Job) -> N
     then = retry.decide(plan.retry, [*history(run, attempt), result], Chances(slurm=True, requeued=job.requeued()))
     if then.what == retry.LEFT_TO_SLURM or (then.what == retry.REQUEUE and stop.cause != "node_lost"):
         tell_slurm(plan, run, job, then)  # a node is Slurm's to miss, see Job.start_again
+
+
+def cut_off(run: RunDir, attempt: Attempt) -> None:
+    """Write down the end of a cancelled run, in whose last moments its ranks are still not done with saving.
+
+    SIGKILL leaves nobody who could say it. Ranks that are done just then have the last word all the same.
+    """
+    if attempt.verdict.exists():
+        return
+    iteration, resumed_at = progress_of(run, attempt)
+    result = Result(STOPPED, "cancelled", _CUT_OFF, iteration=iteration, resumed_at=resumed_at)
+    result = _write(attempt, result, Next(retry.END))
+    insist(lambda: result.write(run.result), seconds=0.0)
 
 
 def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:

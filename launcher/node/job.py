@@ -27,6 +27,7 @@ _OUTAGE_S = 1800.0
 _MISSED_S = 60.0
 """How much longer than SlurmdTimeout it may take Slurm to find a node dead: it looks now and then."""
 _AGAIN_S = 2.0
+_KILL_WAIT_S = 30
 
 T = TypeVar("T")
 
@@ -102,6 +103,14 @@ class Job:
         if avoided and not self._packed:
             with contextlib.suppress(SchedulerError):
                 commands.keep_away(self._job_id, _exclude(plan, commands.fate(self._job_id), avoided))
+
+    @property
+    def kill_wait_s(self) -> int:
+        """How long what Slurm ends has from its SIGTERM on; Slurm's default where it cannot be asked."""
+        try:
+            return commands.kill_wait()
+        except SchedulerError:
+            return _KILL_WAIT_S
 
     def end_for_good(self, unasked: bool) -> None:
         """Take back what was arranged for a run that has ended; with `unasked`, Slurm's own requeue as well.

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from launcher.node import control, ports, retry
-from launcher.node.conclusion import conclude, insist, progress_of, secure
+from launcher.node.conclusion import conclude, cut_off, insist, progress_of, secure
 from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
 from launcher.node.journal import Journal
@@ -40,6 +40,8 @@ _STRAGGLER_S = 10.0
 """How long to wait for a node that could be done without."""
 _LOOK_S = 2.0
 """How often to look whether another attempt has taken over."""
+_LAST_S = 1.5
+"""Before Slurm's SIGKILL: for a file to be written."""
 
 
 class Superseded(Exception):
@@ -66,6 +68,7 @@ class Leader(Member):
             say(self.place, f"the run has already ended ({ended.line()}): nothing is left to do")
             return EXIT_CODES.get(ended.outcome, 1)
         self._job = Job.of(self.run, self.place)
+        self._loop = asyncio.get_running_loop()
         try:
             async with self._server():
                 return await self._release(await self._serve_attempts())
@@ -234,6 +237,13 @@ class Leader(Member):
     def _answered(self, job: Job, stop: Stop) -> None:
         self._journal.note("asked", **asdict(stop))
         secure(self.plan, self.run, self._attempt, stop, job)
+        if stop.ending and stop.cause == "cancelled":
+            left = job.kill_wait_s
+            self._loop.call_soon_threadsafe(self._loop.call_later, left - max(_LAST_S, left / 10), self._cut_off)
+
+    def _cut_off(self) -> None:
+        """SIGKILL is about to come."""
+        self._last_word = asyncio.create_task(asyncio.to_thread(cut_off, self.run, self._attempt))
 
     def _stop_all(self, why: str, grace_s: float) -> None:
         """Have every node stop its ranks, once."""

@@ -178,8 +178,22 @@ def slurmd_timeout() -> int:
     Raises:
         SchedulerError: the controller cannot be reached.
     """
-    said = parse_config(_soon(["scontrol", "show", "config"])).get("SlurmdTimeout", "")
-    return int(said.split()[0]) if said else 300
+    return _seconds_of("SlurmdTimeout", 300)
+
+
+def kill_wait() -> int:
+    """How many seconds Slurm leaves between the SIGTERM and the SIGKILL of a job that it ends.
+
+    Raises:
+        SchedulerError: the controller cannot be reached.
+    """
+    return _seconds_of("KillWait", 30)
+
+
+def _seconds_of(key: str, usual: int) -> int:
+    """From Slurm's own configuration, as ``30 sec``."""
+    said = parse_config(_soon(["scontrol", "show", "config"])).get(key, "")
+    return int(said.split()[0]) if said else usual
 
 
 def test_only(directives: Mapping[str, Value]) -> str:
