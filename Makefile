@@ -1,4 +1,5 @@
 # make train   train cartpole on this machine           ARGS="task=pendulum seed=3"
+# make bench   what we cost ourselves; ARGS="-o docs/cost.md" writes the page
 # make test    lint, types, all tests                    ARGS="-k hostlist"
 # make slurm   a shell on a private Slurm cluster        ARGS="--nodes 8"
 # make docs      the documentation as pages in docs/_build
@@ -42,14 +43,7 @@ docs: .venv/test
 	@echo "open docs/_build/index.html"
 
 bench: .venv/test
-	$(BIN)/python -m tests.benchmarks.dry_run
-	$(BIN)/python -m tests.benchmarks.sweep
-	$(BIN)/python -m tests.benchmarks.adapters
-	$(BIN)/python -m tests.benchmarks.start
-	$(BIN)/python -m tests.benchmarks.restart
-	$(BIN)/python -m tests.benchmarks.checkpointing
-	$(BIN)/python -m tests.benchmarks.many_nodes
-	$(BIN)/python -m tests.benchmarks.watching
+	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 # Isaac Lab pins torch, has no extra for rl_games, and needs OpenAI's old gym for it. Newton simulates: no Isaac Sim.
 # The assets are for machines that cannot reach Isaac Sim's server.
