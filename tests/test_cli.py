@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shlex
 import subprocess
 import sys
@@ -23,6 +24,27 @@ def without_torch(workdir: Path, *arguments: str) -> "subprocess.CompletedProces
     return subprocess.run(
         command, cwd=workdir, env=environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
+
+
+def test_every_verb_teaches_its_own_use(launch: Launch) -> None:
+    listed = re.search(r"there are: (.*)\)", launch("nix").stderr)
+    assert listed is not None
+    for verb in listed[1].split(", "):
+        done = launch(verb, "--help")
+        assert done.returncode == 0
+        assert re.match(rf"usage: python -m launcher {verb}\b", done.stdout), done.stdout
+
+
+def test_a_script_can_be_printed(launch: Launch, workdir: Path) -> None:
+    done = launch("render", "cluster=a100x2", "-o", "-")
+    assert done.stdout.startswith("#!") and "#SBATCH --nodes=1" in done.stdout
+    assert str(only_run(workdir)) in done.stderr and not (workdir / "-").exists()
+
+
+def test_commands_start_nothing_that_could_be_waited_for(launch: Launch, workdir: Path) -> None:
+    done = launch("commands", "cluster.hosts=[a,b]", "wait=true")
+    assert done.returncode == 2 and "leave wait=true out" in done.stderr
+    assert not list(workdir.iterdir())
 
 
 def test_help_teaches_and_needs_no_torch(workdir: Path) -> None:

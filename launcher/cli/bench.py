@@ -20,6 +20,8 @@ from launcher.records.rundir import RunDir
 from launcher.submit.prepare import plan_here
 
 _TEXT = """\
+usage: python -m launcher bench KIND [KEY=VALUE ...] [--json] [-o FILE]
+
 Measures a task under a library, on this machine or on a cluster, with all its ranks at once.
 
   bench startup  [KEY=VALUE ...]   how long rank 0 takes from the launch to its first step, while all others start, too

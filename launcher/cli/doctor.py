@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from launcher.cli.arguments import read
-from launcher.cli.help import help_text
+from launcher.cli.help import help_of
 from launcher.cli.start import composed_of
 from launcher.cli.table import table
 from launcher.errors import LauncherError
@@ -29,7 +29,7 @@ def doctor(argv: Sequence[str]) -> int:
     """``doctor [--full] [--json] [KEY=VALUE ...]``: the preflight of such a run, here or on nodes of Slurm's."""
     arguments = read(argv, verb="doctor")
     if arguments.help:
-        print(help_text(arguments.config_dirs))
+        print(help_of("doctor"))
         return 0
     arguments.overrides.append("snapshot=off")  # there is no run whose copy of the code could be looked at
     if arguments.full:

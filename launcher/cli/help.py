@@ -90,3 +90,51 @@ def help_text(config_dirs: Sequence[str]) -> str:
     options = group_options(config_dirs)
     choices = "\n".join(f"  {group + '=':<10}{'  '.join(names)}" for group, names in options.items())
     return _TEXT.format(choices=choices, variable=CONFIG_DIR_VARIABLE)
+
+
+def help_of(verb: str) -> str:
+    """The help of a verb that composes a run."""
+    return _VERBS[verb] + _KEYS
+
+
+_KEYS = """
+
+KEY=VALUE are those of a run (`python -m launcher --help`, docs/configuration.md); --config-dir DIR and
+--config-name NAME work as there."""
+_VERBS = {
+    "plan": """\
+usage: python -m launcher plan [KEY=VALUE ...] [--json]
+
+Show what a run would be, and start nothing: resources, the header for sbatch, the command on every node, each variable
+of the ranks with where it comes from; where Slurm can be asked, when it could start. dry_run=true does the same on any
+command.
+
+  python -m launcher plan task=ant cluster=a100x2 cluster.nodes=4
+  python -m launcher plan task=ant cluster=a100x2 --json     for programs""",
+    "render": """\
+usage: python -m launcher render [-m] [KEY=VALUE ...] -o FILE [--template FILE]
+
+Write a run, or with -m a sweep as one array, as a script for sbatch. The script does the same as a submission; its run
+has its directory already. -o - prints it. --template takes a script of yours with our fields in it (docs/templates.md).
+
+  python -m launcher render task=ant cluster=a100x2 -o run.sbatch && sbatch run.sbatch
+  python -m launcher render -m task=ant seed=1,2,3 cluster=a100x2 -o sweep.sbatch""",
+    "commands": """\
+usage: python -m launcher commands cluster.hosts=[A,B] [KEY=VALUE ...]
+
+Print one command for each host, for machines without a scheduler. Whoever starts them, in any order and within
+watch.rendezvous seconds of each other, has the run; the first host is rank 0's.
+
+  python -m launcher commands task=ant cluster.hosts=[gpu1,gpu2] cluster.gpus_per_node=8
+  python -m launcher commands task=ant 'cluster.hosts=gpu[1-4]' cluster.gpus_per_node=8""",
+    "doctor": """\
+usage: python -m launcher doctor [KEY=VALUE ...] [--full] [--json]
+
+Look at this machine or, with cluster=NAME, at nodes of that cluster, as every run does before its ranks start: GPUs,
+memory, CPUs, disks, names, interfaces, clocks, and what the nodes differ in (docs/diagnosis.md). --full starts torch,
+too, and sums numbers over all ranks. Exit code 1 where something would fail or hang.
+
+  python -m launcher doctor
+  python -m launcher doctor cluster=a100x2 cluster.nodes=4 --full
+  python -m launcher doctor cluster=a100x2 'cluster.nodelist=gpu[07-08]' cluster.nodes=2 --json""",
+}

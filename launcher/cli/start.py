@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.arguments import Arguments, read
-from launcher.cli.help import help_text
+from launcher.cli.help import help_of
 from launcher.cli.show_plan import describe
 from launcher.cli.watch import Watcher, wait_for_job
 from launcher.config.compose import Composed, compose, compose_file
@@ -47,16 +47,16 @@ def start_plan(plan: Plan, composed: Composed, snapshot_of: Path | None = None) 
     run = new_run(plan, composed, snapshot_of)
     if plan.scheduler == "none":
         return _show_commands(plan, run)
-    return (
-        run_here(plan, run) if plan.scheduler == "local" else _submitted(submit_new(plan, run), plan, run, config.wait)
-    )
+    if plan.scheduler == "local":
+        return run_here(plan, run)
+    return _submitted(submit_new(plan, run), plan, run, config.wait)
 
 
 def show(argv: Sequence[str]) -> int:
     """``plan``: print the plan and start nothing."""
     arguments = read(argv, verb="plan")
     if arguments.help:
-        print(help_text(arguments.config_dirs))
+        print(help_of("plan"))
         return 0
     plan = plan_here(composed_of(arguments).config)
     print(plan.to_json() if arguments.json else describe(plan))
@@ -67,7 +67,7 @@ def render(argv: Sequence[str]) -> int:
     """``render``: write the run as a script for sbatch."""
     arguments = read(argv, verb="render")
     if arguments.help:
-        print(help_text(arguments.config_dirs))
+        print(help_of("render"))
         return 0
     if arguments.multirun:
         from launcher.cli.sweep import render_sweep
@@ -112,6 +112,10 @@ def write_script(arguments: Arguments, text: str, records: Path) -> None:
         UserError: it cannot be written.
     """
     output = arguments.output or ""
+    if output == "-":
+        print(text, end="")
+        print(f"the records of {records.name} are in {records}", file=sys.stderr)
+        return
     try:
         write_atomic(Path(output), text)
     except OSError as error:
@@ -124,10 +128,13 @@ def commands(argv: Sequence[str]) -> int:
     """``commands``: print the command that starts the run on each of its hosts."""
     arguments = read(argv, verb="commands")
     if arguments.help:
-        print(help_text(arguments.config_dirs))
+        print(help_of("commands"))
         return 0
     arguments.overrides.append("cluster.scheduler=none")
-    return start(arguments)
+    composed = composed_of(arguments)
+    if composed.config.wait:
+        raise UserError("commands starts nothing, so there is nothing to wait for: leave wait=true out")
+    return start_plan(plan_here(composed.config), composed)
 
 
 def _show_commands(plan: Plan, run: RunDir) -> int:
