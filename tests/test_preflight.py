@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -526,3 +527,14 @@ def test_doctor_says_in_one_line_that_slurm_refuses(sandbox: Sandbox, workdir: P
     done = launch_on(sandbox, workdir, "doctor", "cluster=sandbox", "cluster.partition=nix")
     assert done.returncode == 3
     assert "invalid partition" in done.stderr.splitlines()[-1].lower()
+
+
+def test_versions_are_those_that_python_would_import(tmp_path: Path) -> None:
+    for name in ("torch-2.13.0+cu128.dist-info", "nvidia_nccl_cu12-2.27.3.dist-info", "torchvision-0.9.dist-info"):
+        (tmp_path / name).mkdir()
+    program = ROOT / "launcher/node/preflight/versions.py"
+    done = subprocess.run(
+        [sys.executable, str(program)], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=True
+    )
+    said = json.loads(done.stdout)
+    assert (said["torch"], said["cuda"], said["nccl"]) == ("2.13.0+cu128", "12.8", "2.27.3")

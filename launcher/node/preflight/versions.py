@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 
 def versions() -> dict[str, str]:
@@ -30,12 +32,21 @@ def _cuda(torch: str) -> str:
 
 
 def _first(names: Iterable[str]) -> str:
-    for name in names:
+    return next((text for name in names for text in _installed(name)), "")
+
+
+def _installed(name: str) -> Iterator[str]:
+    """The versions of a package on the search path.
+
+    By the names of its directories: `importlib.metadata` takes 1.6 MiB of the agent's memory, for what reads mail.
+    """
+    pattern = re.compile(rf"{re.sub('[-_.]+', '[-_.]+', name)}-(?P<version>[^-]+)\.(?:dist|egg)-info", re.IGNORECASE)
+    for place in sys.path:
         try:
-            return version(name)
-        except PackageNotFoundError:
+            found = [pattern.fullmatch(entry.name) for entry in Path(place or ".").iterdir()]
+        except OSError:  # a zip, or nothing
             continue
-    return ""
+        yield from (match["version"] for match in found if match)
 
 
 if __name__ == "__main__":
