@@ -71,9 +71,14 @@ def launch(workdir: Path, warm: Warm) -> Launch:
     return run
 
 
+def runs_in(place: Path) -> list[Path]:
+    """The directories of runs, and of sweeps, by name; hidden files lie beside them."""
+    return sorted(path for path in place.iterdir() if path.is_dir())
+
+
 def only_run(directory: Path) -> Path:
     """The directory of the one run in ``runs/``."""
-    (run,) = (path for path in (directory / "runs").iterdir() if path.is_dir())
+    (run,) = runs_in(directory / "runs")
     return run
 
 

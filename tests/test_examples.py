@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Launch, environment, result_of
+from tests.conftest import ROOT, Launch, environment, result_of, runs_in
 from tests.test_local import metrics_of
 
 DDP = ("task=script", "library=torchrun", f"task.path={ROOT / 'examples' / 'ddp.py'}", "cluster.nproc_per_node=2")
 
 
 def runs_of(workdir: Path) -> list[Path]:
-    return sorted((workdir / "runs").iterdir())
+    return runs_in(workdir / "runs")
 
 
 def state_of(run: Path, epoch: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from launcher.config.literals import quote
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.limits import require_possible
-from tests.conftest import Launch, only_run, result_of, script
+from tests.conftest import Launch, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_slurm import SCRIPT, job_of, launch_on, slurm_state
 
@@ -164,7 +164,7 @@ def test_a_name_that_slurm_cannot_carry_stands_in_the_records(sandbox: Sandbox, 
         done = launch_on(sandbox, workdir, *SCRIPT, f"name={quote(name)}", "cluster.setup=[exit 0]")
         assert done.returncode == 0, done.stderr
         assert len(done.stdout.splitlines()) == 4
-    runs = sorted((workdir / "runs").iterdir(), key=lambda run: run.stat().st_mtime)
+    runs = sorted(runs_in(workdir / "runs"), key=lambda run: run.stat().st_mtime)
     assert {json.loads((run / "plan.json").read_text())["name"] for run in runs} == set(NAMES)
     assert {OmegaConf.select(OmegaConf.load(run / "config.yaml"), "name") for run in runs} == set(NAMES)
     jobs = [sandbox.run(["scontrol", "show", "job", "-o", job_of(run)]).stdout for run in runs]
@@ -218,7 +218,7 @@ def test_the_runs_may_be_in_a_directory_of_any_name(sandbox: Sandbox, tmp_path: 
     done = launch_on(sandbox, workdir, *arguments, "wait=true")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "hello from the rank" in done.stdout
-    (run,) = (workdir / "my runs").iterdir()
+    (run,) = runs_in(workdir / "my runs")
     assert result_of(run)["outcome"] == "completed"
     assert "hello" in launch_on(sandbox, workdir, "logs", run.name, f"runs_dir={workdir / 'my runs'}").stdout
     (status,) = json.loads(launch_on(sandbox, workdir, "status", "--json", f"runs_dir={workdir / 'my runs'}").stdout)

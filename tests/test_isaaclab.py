@@ -19,7 +19,7 @@ from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
@@ -224,7 +224,7 @@ def test_two_ranks_train_stop_and_go_on_where_they_stopped(library: Installed, l
 
     resumed = launch(*both, f"max_iterations={done + 2}", f"resume={first.name}", timeout=600)
     assert resumed.returncode == 0, resumed.stderr
-    second = max((workdir / "runs").iterdir())
+    second = max(runs_in(workdir / "runs"))
     assert [line["iteration"] for line in metrics_of(second)] == [done + 1, done + 2]
     assert {"env_steps", "fps", "return_mean", "learning_rate"} <= metrics_of(second)[-1].keys()
     assert result_of(second)["cause"] == "max_iterations"

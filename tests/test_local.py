@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.test_cli import in_terminal
 
 pytestmark = pytest.mark.train
@@ -65,7 +65,7 @@ def test_cartpole_is_solved(launch: Launch, workdir: Path, ranks: int) -> None:
 def test_ranks_see_different_worlds_from_the_same_seed_and_the_same_ones_again(launch: Launch, workdir: Path) -> None:
     def first_observations() -> list[str]:
         launch("cluster.nproc_per_node=2", "max_iterations=1", "seed=5")
-        run = sorted((workdir / "runs").iterdir())[-1]
+        run = runs_in(workdir / "runs")[-1]
         logs = [(run / "attempts/000" / f"rank-{rank}.log").read_text() for rank in (0, 1)]
         return [line for log in logs for line in log.splitlines() if line.startswith("first observation")]
 
@@ -80,7 +80,7 @@ def test_resume_goes_on_after_the_saved_iteration_and_the_maximum_is_the_total(l
     first = only_run(workdir)
     assert sorted(path.name for path in (first / "checkpoints").iterdir()) == ["000000002", "000000003"]
     assert launch("max_iterations=5", "resume=latest", never).returncode == 0
-    second = sorted((workdir / "runs").iterdir())[-1]
+    second = runs_in(workdir / "runs")[-1]
     assert [line["iteration"] for line in metrics_of(second)] == [4, 5]
     assert result_of(second)["cause"] == "max_iterations"
     done = launch("max_iterations=5", f"resume={second.name}", never)
@@ -409,7 +409,7 @@ def test_a_resumed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
     )
     for more in (["max_iterations=8"], ["max_iterations=4"], ["max_iterations=8", "resume=latest"]):
         assert launch(*common, *more).returncode == 0
-    runs = sorted((workdir / "runs").iterdir())
+    runs = runs_in(workdir / "runs")
     states = [
         torch.load(run / "checkpoints/000000008/state.pt", weights_only=True)["algorithm"] for run in (runs[0], runs[2])
     ]

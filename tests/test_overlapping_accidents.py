@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import script, started
+from tests.conftest import runs_in, script, started
 from tests.sandbox import Sandbox
 from tests.survival import EVERY, TRAINING, Disturbed
 from tests.test_local import wait_until
@@ -128,7 +128,7 @@ def test_runs_that_share_an_allocation_go_on_after_its_agent_was_killed(cluster:
         "seed=1,2", "cluster.gpus_per_node=0", f"task.args=[{EVERY},200,0.05]", "sweep.pack=2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (sweep,) = (workdir / "runs").iterdir()
+    (sweep,) = runs_in(workdir / "runs")
     runs = [Disturbed(cluster, path).reach(EVERY + 10) for path in sorted(sweep.glob("*-000?"))]
     Disturbed(cluster, next(sweep.glob("**/tasks.json"))).kill("agent", runs[0].hosts()[0])
     for run in runs:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from launcher.node.processes import environment as environment_of
-from tests.conftest import Launch, environment, launcher_command, result_of, started
+from tests.conftest import Launch, environment, launcher_command, result_of, runs_in, started
 from tests.interruptions import INTERRUPTIONS, goes_on_after
 from tests.sandbox import Sandbox
 from tests.survival import Disturbed
@@ -48,7 +48,7 @@ def submitted(cluster: Sandbox, workdir: Path, name: str) -> Disturbed:
         f"runs_dir={name}", f"max_iterations={LAST}", "agent.num_steps_per_env=8", "checkpoint.every=10", *UNLIMITED,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (run,) = (workdir / name).iterdir()
+    (run,) = runs_in(workdir / name)
     return Disturbed(cluster, run)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import SCRIPT, metrics_of, processes_of, started
 from tests.test_slurm import launch_on
@@ -99,7 +99,7 @@ def test_a_resumed_training_ends_bit_for_bit_where_an_undisturbed_one_does(
     ours = (f"cluster.nproc_per_node={ranks}", "task.solved=null", "num_envs=16", "checkpoint.every=3", SHORT[library])
     for more in (["max_iterations=6"], ["max_iterations=3"], ["max_iterations=6", "resume=latest"]):
         assert train(launch, library, *ours, *more).returncode == 0
-    at_once, _, resumed = sorted((workdir / "runs").iterdir())
+    at_once, _, resumed = runs_in(workdir / "runs")
     files = (f"checkpoints/000000006/{name}" for name in ("state.pt", *(f"rank-{rank}.pt" for rank in range(ranks))))
     for file in files:
         states = [leaves(torch.load(run / file, weights_only=True)) for run in (at_once, resumed)]

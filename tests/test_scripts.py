@@ -18,7 +18,7 @@ from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.submit.batch_job import batch_job
 from launcher.submit.script import NODE, script, script_from
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, runs_in
 
 PROFILES = sorted(path.stem for path in (ROOT / "conf" / "cluster").glob("*.yaml"))
 NASTY = Path('/it\'s a $HOME; "dir" `x` é 100%')
@@ -170,7 +170,7 @@ def test_a_template_is_named_on_the_command_line_and_a_broken_one_leaves_nothing
     done = launch(*arguments)
     assert done.returncode == 2
     assert "'nix' is undefined" in done.stderr
-    assert len(list((workdir / "runs").iterdir())) == 1
+    assert len(runs_in(workdir / "runs")) == 1
 
 
 def test_a_sweep_is_rendered_as_one_array(launch: Launch, workdir: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_sweep_is_rendered_as_one_array(launch: Launch, workdir: Path) -> None
     text = (workdir / "x.sbatch").read_text()
     check(text)
     assert "#SBATCH --array=0-2%2" in text and "An array: index N runs" in text
-    (sweep,) = (workdir / "runs").iterdir()
+    (sweep,) = runs_in(workdir / "runs")
     assert f"{sweep.name}" in done.stdout and len(list(sweep.glob("*/plan.json"))) == 3
 
 

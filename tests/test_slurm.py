@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import PATIENCE, ROOT, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, ROOT, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_cli import WITHOUT_TORCH
 from tests.test_local import STOPPABLE, metrics_of, wait_until
@@ -106,7 +106,7 @@ def test_two_jobs_that_share_a_node_do_not_collide(sandbox: Sandbox, workdir: Pa
     arguments = (*SCRIPT, "cluster.gpus_per_node=1", "cluster.nproc_per_node=2", "cluster.nodelist=node3")
     for _ in range(2):
         assert launch_on(sandbox, workdir, *arguments).returncode == 0
-    runs = sorted((workdir / "runs").iterdir())
+    runs = runs_in(workdir / "runs")
     wait_until(lambda: all((run / "result.json").exists() for run in runs), 90)
     assert [result_of(run)["outcome"] for run in runs] == ["completed", "completed"]
     first, second = who(runs[0]), who(runs[1])
@@ -281,13 +281,13 @@ def test_what_slurm_refuses_is_said_in_one_line_and_nothing_is_left(
     assert done.returncode == 3
     assert answer in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert not list((workdir / "runs").iterdir())
+    assert not runs_in(workdir / "runs")
 
 
 def test_a_job_that_cannot_start_shows_why(sandbox: Sandbox, workdir: Path) -> None:
     script(workdir, "")
     assert launch_on(sandbox, workdir, *SCRIPT, "cluster.nodes=9").returncode == 0
-    (run,) = (workdir / "runs").iterdir()
+    (run,) = runs_in(workdir / "runs")
     (status,) = wait_until(lambda: _with_reason(launch_on(sandbox, workdir, "status", "--json").stdout))
     assert status["state"] == "pending"
     assert status["detail"].startswith("never: partition main has 4 nodes, and the job asks for 9 (Partition")

@@ -15,7 +15,7 @@ from launcher.errors import UserError
 from launcher.submit import provenance, snapshot
 from launcher.submit.secrets import mask
 from launcher.submit.snapshot import take_snapshot
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import job_of, launch_on
@@ -334,7 +334,7 @@ def comparable(run: Path) -> dict[str, Any]:
 
 
 def two_runs(directory: Path) -> tuple[Path, Path]:
-    first, second = sorted((directory / "runs").iterdir(), key=lambda run: run.stat().st_ctime)
+    first, second = sorted(runs_in(directory / "runs"), key=lambda run: run.stat().st_ctime)
     return first, second
 
 
@@ -410,7 +410,7 @@ def test_a_mistake_of_a_rerun_is_one_line(launch: Launch, repository: Path, argu
     assert done.returncode == 2
     assert answer in done.stderr
     assert "Traceback" not in done.stderr
-    assert len(list((repository / "runs").iterdir())) == 1
+    assert len(runs_in(repository / "runs")) == 1
 
 
 @pytest.mark.slurm
@@ -443,7 +443,7 @@ def test_the_runs_of_a_sweep_share_one_snapshot(sandbox: Sandbox, repository: Pa
     done = launch_on(sandbox, repository, *swept, "task.args.x='${HOME}','b c'")
     assert done.returncode == 0, done.stderr
     (repository / "train.py").unlink()
-    (sweep,) = (repository / "runs").iterdir()
+    (sweep,) = runs_in(repository / "runs")
     runs = [path.parent for path in sorted(sweep.glob("*/plan.json"))]
     assert {json.loads((run / "plan.json").read_text())["snapshot"] for run in runs} == {str(sweep / "snapshot")}
     assert all((run / "provenance.json").is_file() and not (run / "snapshot").exists() for run in runs)

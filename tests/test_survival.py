@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import launcher_command, script, started
+from tests.conftest import launcher_command, runs_in, script, started
 from tests.sandbox import Sandbox
 from tests.survival import EVERY, TRAINING, Disturbed
 from tests.test_local import read_all, wait_until
@@ -118,7 +118,7 @@ def test_runs_that_share_an_allocation_all_go_on_after_it_is_preempted(cluster: 
         "cluster.nodelist=node1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (sweep,) = (workdir / "runs").iterdir()
+    (sweep,) = runs_in(workdir / "runs")
     runs = [Disturbed(cluster, path).reach(30) for path in sorted(sweep.glob("*-000?"))]
     runs[0].take_nodes()
     for run in runs:

@@ -17,7 +17,7 @@ from launcher.errors import UserError
 from launcher.node.pack import share_out
 from launcher.plan.build import Here, build
 from launcher.submit.arrays import Member, arrays, directives, packed
-from tests.conftest import Launch
+from tests.conftest import Launch, runs_in
 
 CHOICES: dict[str, list[str]] = {
     "task": ["cartpole", "pendulum"],
@@ -172,7 +172,7 @@ def test_a_sweep_here_runs_beside_each_other_and_shows_each_runs_end(launch: Lau
     done = launch("-m", *script, "task.args=[a],[bad],[c]", "sweep.parallel=3")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 completed, 1 failed" in done.stdout
-    rows = json.loads(launch("status", next((workdir / "runs").iterdir()).name, "--json").stdout)
+    rows = json.loads(launch("status", runs_in(workdir / "runs")[0].name, "--json").stdout)
     assert [(row["overrides"], row["state"]) for row in rows] == [
         ("task.args=[a]", "completed"), ("task.args=[bad]", "failed"), ("task.args=[c]", "completed"),
     ]  # fmt: skip
@@ -208,7 +208,7 @@ def test_the_table_of_a_sweep_shows_the_sweeps_metric(launch: Launch, workdir: P
     script = ("task=script", "library=torchrun", "task.path=t.py", "cluster.device=cpu")
     done = launch("-m", *script, "seed=1,2", "sweep.metric=loss")
     assert done.returncode == 0, done.stdout + done.stderr
-    table = launch("status", next((workdir / "runs").iterdir()).name).stdout.splitlines()
+    table = launch("status", runs_in(workdir / "runs")[0].name).stdout.splitlines()
     assert "METRIC" in table[0] and [("seed=1" in table[1], "loss 0.25" in table[1]), "loss 0.25" in table[2]] == [
         (True, True),
         True,

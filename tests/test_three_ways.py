@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import environment, launcher_command, only_run, result_of, script
+from tests.conftest import environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import STOPPABLE, wait_until
 from tests.test_slurm import SCRIPT, WHO, in_cluster, job_of, launch_on, slurm_state, who
@@ -93,7 +93,7 @@ def test_the_three_ways_give_the_ranks_the_same(sandbox: Sandbox, workdir: Path,
     )  # fmt: skip
 
     def new_run() -> Path:
-        (run,) = set((workdir / "runs").iterdir()) - known
+        (run,) = set(runs_in(workdir / "runs")) - known
         known.add(run)
         return run
 

@@ -16,7 +16,7 @@ from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import Launch, environment, launcher_command, result_of
+from tests.conftest import Launch, environment, launcher_command, result_of, runs_in
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import in_cluster, job_of
@@ -141,7 +141,7 @@ def arguments(tiny: Path, kind: str, **args: Any) -> tuple[str, ...]:
 
 
 def runs_of(workdir: Path) -> list[Path]:
-    return sorted((workdir / "runs").iterdir())
+    return runs_in(workdir / "runs")
 
 
 def weights(directory: Path) -> dict[str, Any]:
