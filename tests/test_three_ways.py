@@ -33,6 +33,7 @@ BY_NATURE = re.compile(
     r"|SRUN_\w+|ENVIRONMENT|TMPDIR|HOSTNAME"  # Slurm sets them for a task
     r"|SUBMITIT_EXECUTOR"  # submitit says that it was there
     r"|MASTER_PORT"  # a free one
+    r"|LAUNCHER_RANK_BEGAN"  # a moment
     r"|SHLVL|OLDPWD|_"  # how many shells, and which, are between
     r"|TORCHELASTIC_ERROR_FILE"  # a directory with a random name
 )
