@@ -414,8 +414,12 @@ def rank_process(directory: Path, text: str, **variables: str) -> subprocess.Pop
 def stack_of(directory: Path, process: subprocess.Popen[bytes]) -> tuple[Frame, ...]:
     """Asked time and again: a process that has only begun has no Python frame yet."""
     file = directory / "stack-3"
-    asks = lambda: stacks.ask(process.pid) and file.exists() and stacks.main_thread(file.read_text(), None)  # noqa: E731
-    return wait_until(asks, 10)
+
+    def asked() -> tuple[Frame, ...]:
+        there = stacks.ask(process.pid) and file.exists()
+        return stacks.main_thread(file.read_text(), None) if there else ()
+
+    return wait_until(asked, 10)
 
 
 @pytest.mark.parametrize(

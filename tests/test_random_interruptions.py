@@ -23,10 +23,10 @@ from tests.interruptions import INTERRUPTIONS, goes_on_after
 from tests.sandbox import Sandbox
 from tests.survival import Disturbed
 from tests.test_local import metrics_of, processes_of, wait_until
-from tests.test_rl_libraries import SHORT, leaves
+from tests.test_rl_libraries import OTHERS, SHORT, compiled_quickly, leaves
 from tests.test_slurm import launch_on
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures(compiled_quickly.__name__)]
 
 COUNT = int(os.environ.get("INTERRUPTIONS", "3"))
 SEED = int(os.environ.get("INTERRUPTIONS_SEED", "0"))
@@ -102,10 +102,8 @@ def _equal(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
-@pytest.mark.parametrize("library", ["rl_games", "skrl"])
-def test_killed_ranks_change_no_bit_of_the_result_of_other_libraries(
-    launch: Launch, workdir: Path, library: str
-) -> None:
+@pytest.mark.parametrize("library", OTHERS)
+def test_killed_ranks_change_no_bit_of_the_result_of_any_library(launch: Launch, workdir: Path, library: str) -> None:
     words = (
         *CARTPOLE, f"library={library}", SHORT[library], "cluster.nproc_per_node=2", "max_iterations=16",
         "checkpoint.every=4",

@@ -85,7 +85,7 @@ def cut_off(run: RunDir, attempt: Attempt) -> None:
 
     SIGKILL leaves nobody who could say it. Ranks that are done just then have the last word all the same.
     """
-    if attempt.verdict.exists():
+    if attempt.verdict.exists() or attempt.superseded:
         return
     iteration, resumed_at = progress_of(run, attempt)
     result = Result(STOPPED, "cancelled", _CUT_OFF, iteration=iteration, resumed_at=resumed_at)

@@ -28,6 +28,7 @@ _MISSED_S = 60.0
 """How much longer than SlurmdTimeout it may take Slurm to find a node dead: it looks now and then."""
 _AGAIN_S = 2.0
 _KILL_WAIT_S = 30
+"""Slurm's own default."""
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class Job:
 
     @property
     def kill_wait_s(self) -> int:
-        """How long what Slurm ends has from its SIGTERM on; Slurm's default where it cannot be asked."""
+        """How long what Slurm ends has from its SIGTERM on; its default where it cannot be asked."""
         try:
             return commands.kill_wait()
         except SchedulerError:
