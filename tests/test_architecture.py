@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.records import rundir
 from tests.conftest import ROOT
 
 PLAN_DATA = {"plan.plan", "plan.command", "plan.container"}
@@ -78,3 +79,12 @@ def test_the_plans_data_needs_the_standard_library_only() -> None:
         roots = {imported.split(".")[0] for imported in imports(path)}
         assert roots <= set(sys.stdlib_module_names) | {"launcher"}
         assert all(imported.startswith("plan.plan.") for imported in ours(path))
+
+
+def test_what_runs_in_a_job_finds_all_that_it_imports_in_the_runs_own_copy(tmp_path: Path) -> None:
+    rundir.copy_package(tmp_path)
+    for name, path in modules():
+        if name.split(".")[0] in {"node", "train", "records", "slurm"} or name in PLAN_DATA:
+            assert (tmp_path / "launcher" / path.relative_to(ROOT / "launcher")).is_file()
+            for room in {imported.split(".")[0] for imported in ours(path)} - ANYONE:
+                assert (tmp_path / "launcher" / room).is_dir(), f"launcher.{name} needs launcher.{room}"

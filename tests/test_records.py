@@ -43,7 +43,7 @@ def test_runs_can_share_one_copy_of_the_package_and_have_their_own_otherwise(tmp
     assert shared.code.readlink() == Path("../code")
     for run in (shared, own):
         assert (run.code / "launcher" / "node" / "__main__.py").is_file()
-        assert not (run.code / "launcher" / "report").exists()  # its library of charts has a megabyte
+        assert not (run.code / "launcher" / "report").exists()  # nothing that only commands need
 
 
 def test_a_runs_dir_that_is_no_directory_is_the_users_mistake(tmp_path: Path) -> None:

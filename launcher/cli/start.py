@@ -11,7 +11,6 @@ from pathlib import Path
 from launcher.cli.arguments import Arguments, read
 from launcher.cli.help import help_of
 from launcher.cli.show_plan import describe
-from launcher.cli.watch import Watcher, wait_for_job
 from launcher.config.compose import Composed, compose, compose_file
 from launcher.config.validate import validate
 from launcher.errors import LauncherError, UserError
@@ -159,6 +158,7 @@ def composed_of(arguments: Arguments) -> Composed:
 
 def run_here(plan: Plan, run: RunDir) -> int:
     """Run on this machine, to the end; returns the command's exit code."""
+    from launcher.cli.watch import Watcher
     from launcher.submit.local import Foreground
 
     print(f"{plan.one_line_name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
@@ -185,6 +185,8 @@ def _submitted(job_id: str, plan: Plan, run: RunDir, wait: bool) -> int:
     warn_of_never(plan)
     print(f"submitted job {job_id}: {plan.one_line_name}, {_ranks(plan)} on {_nodes(plan)} · {run.path}")
     if wait:
+        from launcher.cli.watch import wait_for_job
+
         wait_for_job(run, plan)
         return conclude(run)
     for label, verb in (("state", "status"), ("output", "logs -f"), ("stop", "cancel")):

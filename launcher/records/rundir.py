@@ -232,11 +232,14 @@ def create(runs_dir: Path, run_id: str, code: Path | None = None) -> RunDir:
 
 
 def copy_package(code: Path) -> None:
-    """Copy this package into a directory, so that a job in the queue does not meet another version of it."""
+    """Copy what a job needs of this package, so that one in the queue does not meet another version of it."""
     shutil.copytree(Path(__file__).resolve().parents[1], code / "launcher", ignore=_NOT_NEEDED)
 
 
-_NOT_NEEDED = shutil.ignore_patterns("__pycache__", "conf", "slurm_templates", "report")
+_NOT_NEEDED = shutil.ignore_patterns(
+    "__pycache__", "conf", "slurm_templates", "api.py", "cli", "config", "diagnose", "report", "submit"
+)
+"""Creating a file is what a copy costs; only ``node``, ``train`` and what these import run in a job."""
 
 
 def _fill(run: RunDir, code: Path | None) -> None:
