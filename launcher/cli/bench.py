@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launcher.cli.arguments import Arguments, read
 from launcher.cli.bench_compare import compare
+from launcher.cli.bench_overhead import overhead
 from launcher.cli.bench_runs import aside, benchmark_overrides, bundle_if_ended, bundle_in
 from launcher.cli.bench_scaling import is_scaling, scaling, show_scaling
 from launcher.cli.bench_text import describe_bundle
@@ -28,6 +29,7 @@ Measures a task under a library, on this machine or on a cluster, with all its r
   bench runtime  [KEY=VALUE ...]   how fast rank 0 steps its environments, while every rank steps its own
   bench training [KEY=VALUE ...]   how fast all ranks together learn, in step
   bench scaling  [KEY=VALUE ...]   the same training on more and more ranks: a table and a picture
+  bench overhead [KEY=VALUE ...]   what the launcher itself costs here, or on a cluster, against torchrun by hand
   bench show RUN|SWEEP             what a benchmark has found whose command did not wait for it
   bench compare A B                two results side by side, files or runs; differences beyond the noise are marked
 
@@ -59,9 +61,11 @@ def bench(argv: Sequence[str]) -> int:
         return _measure(what, read(rest, verb="bench"))
     if what == "scaling":
         return scaling(read(rest, verb="bench"))
+    if what == "overhead":
+        return overhead(read(rest, verb="bench"))
     if what in _LOOKS:
         return _LOOKS[what](rest)
-    known = ", ".join([*WORKLOADS, "scaling", *_LOOKS])
+    known = ", ".join([*WORKLOADS, "scaling", "overhead", *_LOOKS])
     raise UserError(f"bench '{what}': there are {known}; `bench --help` says more")
 
 

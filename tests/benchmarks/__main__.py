@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 _NAMES = (
-    "dry_run", "submission", "sweep", "start", "failure", "restart", "watching", "checkpointing", "adapters",
-    "many_nodes",
+    "dry_run", "submission", "sweep", "start", "growth", "failure", "restart", "watching", "checkpointing",
+    "adapters", "many_nodes",
 )  # fmt: skip
 _HEAD = """\
 # What the launcher itself costs

@@ -15,7 +15,7 @@ from pathlib import Path
 from launcher.config.compose import compose
 from tests.sandbox import Sandbox
 
-_RUNS = (1_000, 5_000)
+_RUNS = (1_000, 10_000)
 _COMPOSED = 100
 _ROOT = Path(__file__).resolve().parents[2]
 _OVERRIDES = ("task=cartpole,pendulum", "cluster=sandbox", "+cluster.extra_directives.hold=true")
