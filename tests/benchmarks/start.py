@@ -1,8 +1,8 @@
 """From the start of a job to its first all-reduce, as a ratio to `srun torchrun` by hand. The goal is at most 0.7.
 
 ``python -m tests.benchmarks.start [PAIRS [fork|spawn|auto]]``: ``bench overhead`` on two nodes of a private Slurm
-cluster, two ranks each, gloo. Beside it: memory of all processes of the job on a node (PSS: shared pages count in parts),
-while its ranks wait; the goal is less than by hand.
+cluster, two ranks each, gloo. Beside it: memory of all processes of the job on a node (PSS: shared pages count in
+parts), while its ranks wait; the goal is less than by hand.
 """
 
 from __future__ import annotations
