@@ -1,8 +1,8 @@
 """Every benchmark of a task under every RL library, with 1, 2 and 4 ranks on 1 and 2 nodes of a private Slurm cluster.
 
-``python -m tests.benchmarks.every_case [LIBRARY ...]``: 60 jobs, some 20 minutes. Each bundle is checked against its JSON
-schema and for what the case was. The figures are small on purpose, and show nothing but that there are some; not part of
-``make bench``.
+``python -m tests.benchmarks.every_case [LIBRARY ...]``: 60 jobs, some 20 minutes. Each bundle is checked against its
+JSON schema and for what the case was. The figures are small on purpose, and show nothing but that there are some; not
+part of ``make bench``.
 """
 
 from __future__ import annotations
