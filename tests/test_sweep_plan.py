@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,12 @@ def test_every_run_of_a_sweep_is_composed_as_it_would_be_alone(runs: list[list[s
     for run, composed in zip(runs, together):
         alone = compose(run)
         assert (composed.config, composed.yaml) == (alone.config, alone.yaml)
+
+
+def test_values_that_python_calls_equal_stay_apart_in_the_records() -> None:
+    composed = Composer().each([[f"agent.algorithm.gamma={value}"] for value in ("1", "1.0", "true", "'1'")])
+    found = [yaml.safe_load(one.yaml)["agent"]["algorithm"]["gamma"] for one in composed]
+    assert [(value, type(value)) for value in found] == [(1, int), (1.0, float), (True, bool), ("1", str)]
 
 
 def on_slurm(gpus_per_node: int, **cluster: Any) -> Config:

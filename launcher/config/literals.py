@@ -5,7 +5,9 @@ As in a shell, single quotes keep what stands between them; in double quotes, an
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from enum import Enum
 from typing import Any
 
 _QUOTED = re.compile(r"""'(?P<single>(?:\\\\)*|.*?[^\\](?:\\\\)*)'|"(?:(?:\\\\)*|.*?[^\\](?:\\\\)*)\"""", re.DOTALL)
@@ -21,13 +23,17 @@ def escape(text: str) -> str:
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
-def escape_all(value: Any) -> Any:
-    """The same for every string in plain data; keys are left alone."""
+def plain(value: Any) -> Any:
+    """Typed objects as plain data that composes to them again: every string escaped, every choice by its name."""
     if isinstance(value, str):
         return escape(value)
+    if isinstance(value, Enum):
+        return value.name
     if isinstance(value, dict):
-        return {key: escape_all(item) for key, item in value.items()}
-    return [escape_all(item) for item in value] if isinstance(value, list) else value
+        return {key: plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {name: plain(item) for name, item in vars(value).items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
 
 
 def keep_single_quoted(override: str) -> str:
