@@ -35,6 +35,15 @@ def test_every_verb_teaches_its_own_use(launch: Launch) -> None:
         assert re.match(rf"usage: python -m launcher {verb}\b", done.stdout), done.stdout
 
 
+def test_a_verb_that_lacks_a_word_or_gets_a_strange_one_says_so_in_one_line(launch: Launch) -> None:
+    listed = re.search(r"there are: (.*)\)", launch("nix").stderr)
+    assert listed is not None
+    for verb in listed[1].split(", "):
+        done = launch(verb, "--strange")
+        assert done.returncode == 2 and not done.stdout, verb
+        assert re.fullmatch(r"launcher: .*(--strange|required).*\n", done.stderr), done.stderr
+
+
 def test_a_script_can_be_printed(launch: Launch, workdir: Path) -> None:
     done = launch("render", "cluster=a100x2", "-o", "-")
     assert done.stdout.startswith("#!") and "#SBATCH --nodes=1" in done.stdout

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from launcher.cli.first_error import first_errors
 from launcher.cli.following import until_over
 from launcher.cli.grep import Grep
-from launcher.cli.parser import RUN_HELP, parse, parser_of
+from launcher.cli.parser import RUN_HELP, Parser, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.errors import UserError
 from launcher.records import rundir
@@ -55,7 +55,7 @@ def logs(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     parser = parser_of("logs", _TEXT)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "%(prog)s RUN [-f] [--rank R | --all | --node N] [--attempt A] [--grep PATTERN [-C N] | --errors]"

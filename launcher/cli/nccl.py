@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from launcher.cli.parser import Parser
 from launcher.cli.table import table
 from launcher.config.catalogue import Match, matches
 from launcher.config.compose import catalogue
@@ -39,11 +39,9 @@ def _row(name: str, entry: Workaround) -> tuple[str, ...]:
     return name, _sets(entry, "\n"), symptom, cost
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     usage = "python -m launcher nccl"
-    parser = argparse.ArgumentParser(
-        prog=usage, description="Known settings of NCCL, for sites and errors that need them."
-    )
+    parser = Parser(prog=usage, description="Known settings of NCCL, for sites and errors that need them.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     show = verbs.add_parser("list", help="all entries: what they set, for which symptom, at what cost")
     show.add_argument("--json", action="store_true", help="for programs: everything, by name")

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from launcher.cli.arguments import Arguments
+from launcher.cli.parser import Parser
 from launcher.cli.start import composed_of
 from launcher.config.compose import catalogue
 from launcher.config.schema import Config, Device, Scheduler
@@ -76,8 +77,8 @@ def nccl_diagnose(argv: Sequence[str]) -> int:
     return 0 if found.diagnosis.healthy else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m launcher nccl diagnose", description=_TEXT, epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip

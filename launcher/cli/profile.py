@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from launcher.cli.parser import Parser
 from launcher.config.complaints import nearest
 from launcher.config.units import format_memory, format_time, parse_time
 from launcher.errors import SchedulerError, UserError
@@ -20,7 +20,7 @@ _A_DAY_S = 24 * 3600
 
 def profile(argv: Sequence[str]) -> int:
     """``profile [--partition P] [--probe]``: print the profile of a partition."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m launcher profile", description="Write a cluster profile by asking Slurm.",
         epilog="python -m launcher profile > DIR/cluster/NAME.yaml",
     )  # fmt: skip

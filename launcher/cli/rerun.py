@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from launcher.cli.parser import Parser
 from launcher.cli.start import start_plan
 from launcher.config.compose import Composed, recompose
 from launcher.config.literals import quote
@@ -72,8 +72,8 @@ def _go_to(directory: str) -> None:
         raise UserError(f"cannot enter the directory of the run's code, '{directory}': {error.strerror}") from error
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m launcher rerun",
         description="Start a run like an earlier one, from its records: the same configuration, whatever conf/ says"
         " now, and the same code, if the run had a snapshot. It gets a directory of its own.",
