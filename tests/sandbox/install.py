@@ -23,8 +23,10 @@ _PACKAGE_OF_COMMAND = {
     "nsenter": "util-linux",
 }
 _PACKAGE_OF_FILE = {"*/slurm-wlm/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin"}
-_USED_BESIDES = {"shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "debootstrap": "debootstrap"}
-"""What tests of scripts and containers use; without it only those are skipped."""
+_USED_BESIDES = {
+    "shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "debootstrap": "debootstrap", "zsh": "zsh"
+}  # fmt: skip
+"""What tests of scripts, containers and completion use; without it only those are skipped."""
 _BROWSER = {"chromium-headless-shell": "chromium-headless-shell"}
 """What opens reports in the tests. Ubuntu has no such package: there these tests are skipped, or use its browser."""
 _INSTALL = "sudo python -m tests.sandbox install"
