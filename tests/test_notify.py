@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,10 @@ from launcher.node.notice import tell
 from launcher.plan.plan import Plan
 from launcher.records.result import COMPLETED, FAILED, Result
 from launcher.records.rundir import Attempt, RunDir
+from tests.sandbox import Sandbox
+from tests.test_local import wait_until
 from tests.test_plan import plan_of
+from tests.test_slurm import launch_on
 
 CRASH = Result(FAILED, "crash", "ValueError: a < b & c", rank=3, host="gpu01", exit_code=1, iteration=7, attempts=3)
 DONE = Result(COMPLETED, "solved", iteration=9, metrics={"return_mean": 475.5, "loss": float("nan")})
@@ -151,12 +156,31 @@ def test_a_command_that_hangs_is_ended_with_all_it_has_started(
     monkeypatch.setattr(notice, "_PATIENCE_S", 0.6)
     began = time.monotonic()
     script = tmp_path / "hang"
-    script.write_text("#!/bin/sh\nsleep 987 &\nsleep 987\n")
+    script.write_text(f"#!/bin/sh\nsleep 987.{os.getpid()} &\nsleep 987.{os.getpid()}\n")
     script.chmod(0o700)
     assert "was not sent within 1 s" in end(f"notify.command=['{script}']")
     assert time.monotonic() - began < 10
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert b"sleep\x00987\x00" not in lines
+    wait_until(lambda: f"sleep\0987.{os.getpid()}\0" not in "".join(command_lines()), 10)
+
+
+def command_lines() -> Iterator[str]:
+    """Of all processes of this machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace")
+
+
+@pytest.mark.slurm
+def test_slurm_mails_about_a_job_that_failed(tmp_path: Path, workdir: Path) -> None:
+    (program := tmp_path / "mail").write_text('#!/bin/sh\necho "$@" >>"$0.sent"\n')
+    program.chmod(0o755)
+    (workdir / "fails.py").write_text("raise SystemExit(7)\n")
+    words = ("task=script", "library=torchrun", "task.path=fails.py", "cluster=sandbox", "cluster.gpus_per_node=0",
+             "notify.mail=me@lab", "notify.when=failure", "wait=true")  # fmt: skip
+    with Sandbox.start(nodes=1, gpus=0, accounting=False, extra_conf=f"MailProg={program}") as cluster:
+        assert launch_on(cluster, workdir, *words).returncode == 1
+        wait_until((sent := tmp_path / "mail.sent").exists, 30)
+    assert "me@lab" in sent.read_text() and "Failed" in sent.read_text()
 
 
 def test_mails_are_slurms_business() -> None:
