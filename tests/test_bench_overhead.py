@@ -99,6 +99,4 @@ def test_on_a_cluster_the_jobs_take_turns_and_one_that_fails_is_named(sandbox: S
     assert "srun torchrun by hand" in done.stdout and "on 2 nodes" in done.stdout
     assert "pair 0" in done.stderr and "pair 1" in done.stderr
     refused = launch_on(sandbox, workdir, *words, "cluster.partition=nowhere")
-    assert (
-        refused.returncode == 3 and "refused the job: Batch job submission failed: Invalid partition" in refused.stderr
-    )
+    assert refused.returncode == 3 and "Invalid partition" in refused.stderr.splitlines()[-1]

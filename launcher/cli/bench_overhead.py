@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -89,44 +89,46 @@ def _directory(runs_dir: Path) -> Path:
 def _pair(arguments: Arguments, directory: Path) -> dict[str, Record]:
     """One job of either kind, one after the other, so that a slow moment meets both."""
     found: dict[str, Record] = {}
-    for kind, start in ((_BY_HAND, _by_hand), (_HERE, _here)):
-        folder = directory / kind
-        folder.mkdir(parents=True)
-        words = [
-            *arguments.overrides,
-            f"task.args=[{quote(str(folder))},{_MARK}]",
-            f"runs_dir={quote(str(folder / 'runs'))}",
-        ]
-        composed = composed_of(replace(arguments, overrides=words))
-        plan = plan_here(composed.config)
-        mark = (f"export {_MARK}={shlex.quote(str(folder))}", f"date +%s.%N >{shlex.quote(str(folder / 'began'))}")
-        start(replace(plan, setup=(*mark, *plan.setup)), composed, folder)
-        found[kind] = _measured(folder, plan)
-    times = [f"{kind.replace('_', ' ')} {found[kind]['first_sum_s']:.2f} s" for kind in found]
-    print(
-        f"  pair {directory.name}: {', '.join(times)}{' (does not count)' * (directory.name == '0')}", file=sys.stderr
-    )
+    _say(f"  pair {directory.name}:")
+    try:
+        for kind, start in ((_BY_HAND, _by_hand), (_HERE, _here)):
+            _say(f" {kind.replace('_', ' ')}")
+            found[kind] = _job(arguments, directory / kind, start)
+            _say(f" {found[kind]['first_sum_s']:.2f} s")
+        _say(" (does not count)" if directory.name == "0" else "")
+    finally:
+        _say("\n")
     return found
 
 
+def _say(piece: str) -> None:
+    print(piece, end="", file=sys.stderr, flush=True)
+
+
+def _job(arguments: Arguments, folder: Path, start: Callable[[Plan, Composed, Path], None]) -> Record:
+    folder.mkdir(parents=True)
+    words = [f"task.args=[{quote(str(folder))},{_MARK}]", f"runs_dir={quote(str(folder / 'runs'))}"]
+    composed = composed_of(replace(arguments, overrides=[*arguments.overrides, *words]))
+    plan = plan_here(composed.config)
+    mark = (f"export {_MARK}={shlex.quote(str(folder))}", f"date +%s.%N >{shlex.quote(str(folder / 'began'))}")
+    write_atomic(folder / "began", str(time.time()))  # the script of a job writes it again
+    start(replace(plan, setup=(*mark, *plan.setup)), composed, folder)
+    return _measured(folder, plan)
+
+
 def _by_hand(plan: Plan, _: Composed, folder: Path) -> None:
-    entry, log = [str(_SCRIPT), str(folder), _MARK], folder / "by_hand.out"
-    with open(log, "wb") as output:
-        if plan.scheduler == "slurm":
-            (folder / "job.sbatch").write_text(plain_job(plan, entry, folder))
-            code = run_script(folder / "job.sbatch")
-        else:
-            command, environment = plain_here(plan, entry, folder)
-            write_atomic(folder / "began", str(time.time()))
-            environment[_MARK] = str(folder)
-            code = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False).returncode
-    if code:
-        raise LauncherError(f"torchrun by hand ended with code {code}: see {folder}")
+    entry = [str(_SCRIPT), str(folder), _MARK]
+    if plan.scheduler == "slurm":
+        (folder / "job.sbatch").write_text(plain_job(plan, entry, folder))
+        run_script(folder / "job.sbatch")
+        return
+    command, environment = plain_here(plan, entry, folder)
+    with open(folder / "by_hand.out", "wb") as output:
+        subprocess.run(command, env={**environment, _MARK: str(folder)}, stdout=output, stderr=output, check=False)
 
 
 def _here(plan: Plan, composed: Composed, folder: Path) -> None:
     run = RunDir(Path(plan.run_dir))
-    write_atomic(folder / "began", str(time.time()))  # on Slurm the job itself writes it again
     with open(folder / "here.out", "w") as output, contextlib.redirect_stdout(output), _marked(folder):
         try:
             code = start_plan(plan, composed)
@@ -151,7 +153,7 @@ def _measured(folder: Path, plan: Plan) -> Record:
     """Seconds from the job's start to the last rank's sum, and of its nodes the mean MiB."""
     ranks = [read_json(folder / f"rank-{rank}.json") or {} for rank in range(plan.resources.world_size)]
     if not all(ranks):
-        raise LauncherError(f"not every rank has told of its sum: see {folder}")
+        raise LauncherError(f"not all ranks have summed up: see the output in {folder}")
     memory = [rank["memory_mib"] for rank in ranks if rank["memory_mib"] is not None]
     began = float((folder / "began").read_text())
     return {

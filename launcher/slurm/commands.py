@@ -146,6 +146,16 @@ def keep_away(job_id: str, exclude: str) -> None:
     _soon(["scontrol", "update", f"JobId={job_id}", f"ExcNodeList={exclude}"])
 
 
+def submit_script(script: Path) -> str:
+    """Submit a script as from a login node; returns the job's id.
+
+    Raises:
+        SchedulerError: Slurm refused, or cannot be reached.
+    """
+    said = _run(["sbatch", "--parsable", str(script)], environ=outside_of_jobs(os.environ))
+    return said.split()[-1].partition(";")[0]  # a site's own words may stand before it, a cluster's name after
+
+
 def submit_again(job_id: str, exclude: str = "") -> str:
     """Submit the script of a job once more, to start when that job has ended; returns the new job's id.
 
@@ -157,7 +167,7 @@ def submit_again(job_id: str, exclude: str = "") -> str:
     others = [f"--exclude={exclude}"] if exclude else []
     command = ["sbatch", "--parsable", f"--dependency=afterany:{job_id}", *index, *others]
     said = _soon(command, script, outside_of_jobs(os.environ))
-    new = said.split()[-1].partition(";")[0]  # a site's own words may stand before it, a cluster's name after
+    new = said.split()[-1].partition(";")[0]  # as in submit_script
     return f"{new}_{job_id.partition('_')[2]}" if index else new
 
 

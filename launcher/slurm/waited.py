@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
+import time
 from pathlib import Path
 
-from launcher.errors import SchedulerError
 from launcher.slurm import commands
-from launcher.slurm.allocation import outside_of_jobs
+
+_LOOK_S, _RARELY_S = 0.5, 10.0
 
 
-def run_script(script: Path) -> int:
-    """Submit a script and wait for its job's end; returns the job's exit code. Ctrl-C cancels the job.
+def run_script(script: Path) -> None:
+    """Submit a script and wait until its job has ended, however. Ctrl-C cancels the job.
+
+    Not ``sbatch --wait``, which tells the job's id only at its end where it prints into a pipe.
 
     Raises:
-        SchedulerError: Slurm refused it.
+        SchedulerError: Slurm refused it, or cannot be reached.
     """
-    command = ["sbatch", "--wait", "--parsable", str(script)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        env=outside_of_jobs(os.environ), start_new_session=True,
-    ) as waiting:  # fmt: skip
-        assert waiting.stdout is not None and waiting.stderr is not None
-        job_id = waiting.stdout.readline().strip().partition(";")[0]
-        try:
-            complaints = waiting.stderr.read().strip()
-        except KeyboardInterrupt:
-            with contextlib.suppress(SchedulerError):
-                commands.cancel(job_id)
-            raise
-    if not job_id:
-        reason = (complaints or "no reason given").splitlines()[-1].removeprefix("sbatch: error: ")
-        raise SchedulerError(f"sbatch refused the job: {reason}")
-    return waiting.returncode
+    job_id, pause = commands.submit_script(script), _LOOK_S
+    try:
+        while (job := commands.jobs([job_id]).get(job_id)) is not None and not job.ended:
+            time.sleep(pause)
+            pause = min(1.2 * pause, _RARELY_S)
+    except KeyboardInterrupt:
+        commands.cancel(job_id)
+        raise
