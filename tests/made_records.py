@@ -40,7 +40,8 @@ def make_open_run(path: Path, job_id: str, *, attempts: int = 1, verdict: str = 
     A `verdict` is the cause that ended its newest attempt, after which it is to go on.
     """
     path.mkdir(parents=True)
-    training, now = {"library": "rsl_rl", "seed": 7, "max_iterations": 500}, time.time()
+    training = {"library": "rsl_rl", "seed": 7, "max_iterations": 500, "task": {"env": "Ant-v5"}}
+    now = time.time()
     budgets = {"sample_s": 5.0}
     resources = {"nodes": 2, "nproc_per_node": 2, "gpus_per_node": 2}
     plan = {"name": "ant", "resources": resources, "training": training, "budgets": budgets, "scheduler": "slurm"}

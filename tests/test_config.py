@@ -71,6 +71,8 @@ def test_every_profile_of_the_gallery_composes_is_valid_and_says_for_whom_it_is(
         ("cluster.nodes", "KEY=VALUE"),
         ("cluster.nodes=[", "KEY=VALUE"),
         ("seed=${nix}", "nix"),
+        ("cluster.nodes=${nix}", "cluster.nodes: Interpolation key 'nix'"),
+        ("cluster=nix", "DIR/cluster/nix.yaml, with --config-dir DIR"),
         ("task=script", "library=torchrun"),
         ("library=skrl_warp", "did you mean skrl"),
         ("library=torchrun", "task.path"),
@@ -180,3 +182,24 @@ def test_hosts_are_a_list_or_slurms_short_form_and_say_how_many_nodes_there_are(
 def test_hosts_and_another_number_of_nodes_contradict_each_other() -> None:
     with pytest.raises(UserError, match=r"cluster.nodes=2, but cluster.hosts names 3"):
         compose(["cluster.hosts=a,b,c", "cluster.nodes=2"])
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("partitoin: gpu", "there is no key 'cluster.partitoin'; did you mean cluster.partition?"),
+        (
+            "scheduler: slrm",
+            "bad value for cluster.scheduler: Invalid value 'slrm', expected one of [local, slurm, none]",
+        ),
+        ("gpus_per_node: two", "bad value for cluster.gpus_per_node: Value 'two'"),
+        ("retry: {crash: 1}", "there is no key 'cluster.retry'; did you mean retry?"),
+    ],
+)
+def test_a_mistake_in_a_file_of_ones_own_is_named_with_the_file(tmp_path: Path, line: str, told: str) -> None:
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "lab.yaml").write_text(f"name: lab\n{line}\n")
+    with pytest.raises(UserError) as raised:
+        compose(["cluster=lab"], [str(tmp_path)])
+    assert str(raised.value).startswith(f"cluster/lab.yaml: {told}")
+    assert "\n" not in str(raised.value)

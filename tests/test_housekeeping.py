@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from launcher.records.removal import Removal
 from launcher.records.result import COMPLETED, FAILED, Result
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import SweepDir
+from tests.conftest import Launch, only_run
 from tests.test_local import read_all
 
 DAY = 86400
@@ -235,3 +237,22 @@ def test_a_removal_that_is_cut_off_leaves_no_half_run_and_is_finished_later(
     assert "no runs" in say("status")
     say("prune", "--older", "1d")
     assert names() == []
+
+
+def test_of_several_runs_those_that_can_be_cancelled_are(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    make("over")
+    running = make("running", outcome="")
+    agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(running.path)]
+    with subprocess.Popen(agent) as process:
+        write_json(running.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": process.pid})
+        assert main(["cancel", "over", "nix", "running"]) == 2
+        assert process.wait(10) == -signal.SIGTERM
+    told = capsys.readouterr()
+    assert told.out == "asked running to save and stop\n"
+    assert "run over is not running" in told.err and "no run 'nix'" in told.err and told.err.count("\n") == 1
+
+
+def test_a_run_whose_commands_nobody_has_typed_can_go(launch: Launch, workdir: Path) -> None:
+    assert launch("commands", "cluster.hosts=[a,b]").returncode == 0
+    run = only_run(workdir)
+    assert launch("rm", run.name, "--yes").returncode == 0 and not run.exists()

@@ -212,4 +212,4 @@ def test_following_goes_over_attempts_and_ends_with_the_run(
         Result(COMPLETED, "finished").write(run.result)
         process.kill()
         assert following.result(10) == 0
-    assert printed(" a line\n") and err == "launcher: running\n"
+    assert printed(" a line\n") and err == "launcher: running\ncompleted: finished · 0 s\n"

@@ -105,13 +105,14 @@ def test_ranks_on_the_same_gpu_are_named(loads: list[Load], ranks_per_node: int,
 
 def test_ranks_that_know_nobody_train_alone() -> None:
     def node(*ranks: tuple[int, bool]) -> list[Load]:
-        return [Load(0.1, (), ranks)]
+        return [Load(0.1, (), ranks)] * 2
 
     apart = {"a": node((0, True), (1, False)), "b": node((2, False), (3, False))}  # rank 0 talks to a tracker
     assert ids(oddities.alone(apart, 4)) == [("alone", "a")]
     assert not list(oddities.alone({**apart, "b": node((2, False), (3, True))}, 4))
     assert not list(oddities.alone({"a": apart["a"]}, 4))  # b does not tell
     assert not list(oddities.alone({"a": node((0, False))}, 1))
+    assert not list(oddities.alone({host: loads[1:] for host, loads in apart.items()}, 4))  # once is a moment
 
 
 HOSTS = ("a", "a", "b", "b")

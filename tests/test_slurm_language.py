@@ -14,6 +14,7 @@ from launcher.slurm.fate import out_of_memory
 from launcher.slurm.hostlist import HostListError, compress, expand
 from launcher.slurm.queue import Job, parse_sacct, parse_squeue
 from launcher.slurm.reasons import wait_of
+from launcher.slurm.unreachable import with_hint
 
 
 @pytest.mark.parametrize(
@@ -193,3 +194,15 @@ def test_slurms_words_for_too_little_memory_are_known(said: str) -> None:
     """22.05 says all but the second here, which is of later versions (nextflow-io/nextflow issue 5932)."""
     assert out_of_memory(f"before\n{said}\nafter")
     assert not out_of_memory("iteration 3: memory limit, oom, killed\nslurmstepd: error: *** STEP 7.0 CANCELLED AT …")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "scontrol: fatal: Could not establish a configuration source",
+        "_establish_config_source: failed to fetch config",
+    ],
+)
+def test_a_machine_without_a_cluster_is_told_from_a_controller_that_is_down(said: str) -> None:
+    assert with_hint(said).startswith(said) and "log in to your cluster" in with_hint(said)
+    assert with_hint("Unable to contact slurm controller") == "Unable to contact slurm controller"

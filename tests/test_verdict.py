@@ -1,11 +1,17 @@
 """Which failure came first, and what a log's last error is."""
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from launcher.config.compose import compose
+from launcher.node.conclusion import training_of
 from launcher.node.ranks import Failure, Report
 from launcher.node.verdict import Findings, judge
 from launcher.plan.build import build
+from launcher.records import rundir
+from launcher.records.files import append_json_line, write_json
 from launcher.records.result import Result
 from launcher.records.traceback_text import last_error
 from tests.test_plan import HERE
@@ -144,3 +150,16 @@ def test_a_log_without_a_traceback_has_no_error() -> None:
         == "SyntaxError: invalid syntax"
     )
     assert last_error("Traceback (most recent call last):\n  File") == ""
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_the_metrics_of_a_verdict_are_those_of_its_iteration(tmp_path: Path, told: bool) -> None:
+    run = rundir.create(tmp_path, "a-run", tmp_path)
+    attempt = run.claim_attempt()
+    write_json(attempt.rendezvous, {"hosts": ["a"], "time": 100.0, "resumed_at": 0})
+    if told:  # at its last checkpoint, and no more: it was killed, or its author has forgotten rank.report()
+        write_json(attempt.training, {"iteration": 11, "ranks_in_sync": True, "metrics": {"loss": 0.18}})
+    append_json_line(run.metrics, {"iteration": 20, "time": 120.0, "loss": 0.05, "note": "text"})
+    training = training_of(run, attempt)
+    assert (training["iteration"], training["metrics"]) == (20, {"loss": 0.05})
+    assert training.get("ranks_in_sync") is (True if told else None)

@@ -22,9 +22,15 @@ def cancel(argv: Sequence[str]) -> int:
     parser = parser_of("cancel", "Let runs save and stop: SIGTERM to their ranks, the end after a grace.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help=f"{RUN_HELP}; or a sweep's")
     options, runs_dir = parse(parser, argv)
+    problems: list[str] = []
     for text in options.runs:
-        sweep = sweepdir.find(runs_dir, text)
-        print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
+        try:
+            sweep = sweepdir.find(runs_dir, text)
+            print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
+        except UserError as error:  # the others are to be stopped all the same
+            problems.append(str(error))
+    if problems:
+        raise UserError("; ".join(problems))
     return 0
 
 

@@ -16,6 +16,7 @@ from launcher.errors import UserError
 from launcher.records import rundir
 from launcher.records.files import read_json, tail
 from launcher.records.printed import Choice, Piece, Printed, of_all_ranks, of_node, of_rank
+from launcher.records.result import read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.records.status import UNKNOWN, Status
 
@@ -50,6 +51,8 @@ def logs(argv: Sequence[str]) -> int:
     if options.follow:
         _follow(run, shown, attempt)
     shown.update(last=True)
+    if options.follow and attempt is None and (result := read_result(run.result)) is not None:
+        print(result.line(), file=sys.stderr)  # the last line of a log may be about any moment
     if not shown.anything and options.grep is None:
         _explain_silence(run, shown.whose)
     return 0

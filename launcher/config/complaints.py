@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, get_type_hints
 
@@ -18,7 +19,13 @@ from launcher.config.schema import Config
 
 def explain(error: Exception) -> str | None:
     """One line for a failure of composition, or None for an error that is not the user's."""
-    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    chained = error.__cause__ or error.__context__  # Hydra names the first of a mistake in a file only as the second
+    cause = chained if isinstance(error, HydraException) and isinstance(chained, Exception) else error
+    file = re.match(r"In '([^']+)': \w+ raised while composing", str(error))
+    return _explained(error, cause) if file is None else f"{file[1]}.yaml: {_explained(cause, cause)}"
+
+
+def _explained(error: Exception, cause: Exception) -> str | None:
     if isinstance(error, OverrideParseException):
         return f"cannot read '{error.override}': write KEY=VALUE, with quotes around a value that holds blanks or signs"
     if "requires --multirun" in str(error) or "Ambiguous value for argument" in str(error):
@@ -86,7 +93,9 @@ def _missing_file(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     options = GlobalHydra.instance().config_loader().get_group_options(group) if group else []
     listing = f" (there are: {', '.join(options)})" if options else ""
-    return f"there is no {group or 'configuration'} '{name}'{nearest(name, options)}{listing}"
+    meant = nearest(name, options)
+    own = f"; one of your own is DIR/{group}/{name}.yaml, with --config-dir DIR" if group and not meant else ""
+    return f"there is no {group or 'configuration'} '{name}'{meant}{listing}{own}"
 
 
 def _bad_value(cause: OmegaConfBaseException) -> str:

@@ -98,8 +98,10 @@ def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = (), name
 
 def finish(tree: DictConfig) -> Composed:
     """The tree in its two forms, with its types checked."""
-    _count_hosts(tree)
-    config = _typed(tree)
+    with complaining():
+        _count_hosts(tree)
+        config = OmegaConf.to_object(tree)
+    assert isinstance(config, Config)
     return Composed(config, _to_yaml(config))
 
 
@@ -129,13 +131,6 @@ def complaining() -> Generator[None]:
         if complaint is None:
             raise
         raise UserError(complaint) from error
-
-
-def _typed(tree: DictConfig) -> Config:
-    with complaining():
-        config = OmegaConf.to_object(tree)
-    assert isinstance(config, Config)
-    return config
 
 
 def _to_yaml(config: Config) -> str:

@@ -144,6 +144,7 @@ class Task:
     name: str = ""  # part of a run's name
     env: Optional[str] = None  # the id of a gymnasium environment, or package.module:function of yours
     registry: Registry = Registry.gymnasium  # who defines env
+    packages: List[str] = field(default_factory=list)  # import names of what env needs, looked for before the start
     env_args: Dict[str, Any] = field(default_factory=dict)  # for whatever makes the environment
     vectorization: Vectorization = Vectorization.auto  # in turn, in processes, in envpool's threads; auto: its own way
     reward_scale: float = 1.0  # what the learner gets is the reward times this; records have it unscaled

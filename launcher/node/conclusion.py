@@ -13,7 +13,8 @@ from launcher.node.notice import tell
 from launcher.node.retry import Chances, Next
 from launcher.plan.plan import Plan
 from launcher.records import nodes
-from launcher.records.files import last_json_line, read_json
+from launcher.records.columns import is_number
+from launcher.records.files import Record, last_json_line, read_json
 from launcher.records.result import STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -102,6 +103,21 @@ def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:
     of_attempt = isinstance(written, (int, float)) and written >= start.get("time", 0)
     told = [said.get("iteration"), newest.get("iteration") if of_attempt else None]
     return max((number for number in told if isinstance(number, int)), default=resumed_at or None), resumed_at
+
+
+def training_of(run: RunDir, attempt: Attempt) -> Record:
+    """What is known of the training at the end of an attempt: what rank 0 said of it, and the newest line of metrics.
+
+    Rank 0 speaks at checkpoints and at its end: one that is killed, or a script that only records its progress, does
+    not.
+    """
+    iteration, resumed_at = progress_of(run, attempt)
+    known = {**(read_json(attempt.training) or {}), "iteration": iteration, "resumed_at": resumed_at}
+    newest = last_json_line(run.metrics) or {}
+    if newest.get("iteration") == iteration is not None:
+        numbers = {key: value for key, value in newest.items() if is_number(value)}
+        known["metrics"] = {key: value for key, value in numbers.items() if key not in ("iteration", "time")}
+    return known
 
 
 def history(run: RunDir, before: Attempt) -> list[Result]:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from launcher.node import control, ports, retry
-from launcher.node.conclusion import conclude, cut_off, insist, progress_of, secure
+from launcher.node.conclusion import conclude, cut_off, insist, secure, training_of
 from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
 from launcher.node.journal import Journal
@@ -25,7 +25,6 @@ from launcher.node.verdict import Findings, judge
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
 from launcher.records.checkpoints import Checkpoint
-from launcher.records.files import read_json
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -266,8 +265,7 @@ class Leader(Member):
         findings = self._findings
         if findings.stopped_by in OF_SLURM and (stop := await self._inquiry.answer()) is not None:
             findings.explain_stop(stop)
-        iteration, resumed_at = progress_of(self.run, self._attempt)
-        training = {**(read_json(self._attempt.training) or {}), "iteration": iteration, "resumed_at": resumed_at}
+        training = training_of(self.run, self._attempt)
         result = judge(self.plan, findings, training, self._attempt.number + 1, time.time() - self._began)
         if self._attempt.superseded:
             raise Superseded

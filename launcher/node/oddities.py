@@ -160,10 +160,15 @@ def _crowds(load: Load) -> dict[int, tuple[int, ...]]:
 
 
 def alone(windows: Windows, world_size: int) -> Iterator[Finding]:
-    """Whoever is in a process group has a connection at least to its store. Rank 0 may have one for other reasons."""
-    newest = [rank for loads in windows.values() for rank in (loads[-1].ranks if loads else ())]
-    others = [connected for rank, connected in newest if rank != 0]
-    if len(newest) == world_size > 1 and not any(others):
+    """Whoever is in a process group has a connection at least to its store. Rank 0 may have one for other reasons.
+
+    Once is a moment: a short training may have left its group before it is first looked at.
+    """
+    for back in (1, 2):
+        ranks = [rank for loads in windows.values() for rank in (loads[-back].ranks if len(loads) >= back else ())]
+        if len(ranks) != world_size or any(connected for rank, connected in ranks if rank != 0):
+            return
+    if world_size > 1:
         text = f"the {world_size} ranks do not train together, none of them has joined a process group"
         yield ALONE.finding(next(iter(windows)), text)
 

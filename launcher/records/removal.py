@@ -16,7 +16,7 @@ from launcher.records.columns import is_number
 from launcher.records.files import read_json, write_json
 from launcher.records.result import COMPLETED, read_result
 from launcher.records.rundir import RunDir
-from launcher.records.status import UNKNOWN, Status
+from launcher.records.status import PENDING, UNKNOWN, Status
 from launcher.records.submission import submitted
 from launcher.records.sweepdir import SweepDir
 
@@ -65,9 +65,12 @@ def why_not_ours(path: Path) -> str:
 
 def why_not_over(status: Status) -> str:
     """Why a run may still be running, in words; empty where it has ended, or was never submitted."""
+    submission = submitted(RunDir(Path(status.run_dir)))
+    if status.state == PENDING and submission.get("scheduler") == "none":
+        return ""  # its commands find no run any more, and say so
     if status.active:
         return f"it is {status.state}"
-    unsure = status.state == UNKNOWN and bool(submitted(RunDir(Path(status.run_dir))))
+    unsure = status.state == UNKNOWN and bool(submission)
     return f"nobody knows whether it runs ({status.detail})" if unsure else ""
 
 

@@ -86,7 +86,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         where=job_id or str(submission.get("host") or ""),
         nodes=_nodes(attempts) or (job.nodes if job else ""),
         iteration=metrics.get("iteration"),
-        max_iterations=plan.get("training", {}).get("max_iterations") if metrics else None,
+        max_iterations=_total(plan) if metrics else None,
         return_mean=metrics.get("return_mean"),
         fps=metrics.get("fps"),
         attempts=len(attempts),
@@ -96,6 +96,12 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         changed_at=changed_at(run),
         **(_of_job(job, job_id, state, now) if job else {}),
     )
+
+
+def _total(plan: Mapping[str, Any]) -> int | None:
+    """How many iterations there are to be; a script has its own idea of that."""
+    training = plan.get("training", {})
+    return training.get("max_iterations") if training.get("task", {}).get("env") else None
 
 
 def changed_at(run: RunDir) -> float:

@@ -33,6 +33,7 @@ from launcher.slurm.queue import (
     parse_squeue,
 )
 from launcher.slurm.reasons import may_be_for_ever
+from launcher.slurm.unreachable import with_hint
 
 _TIMEOUT_S = 60
 _SOON_S = 15
@@ -313,7 +314,7 @@ def _run(
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    return with_hint((done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1])
 
 
 def _call(

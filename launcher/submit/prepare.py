@@ -7,11 +7,12 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from launcher.config.compose import Composed
-from launcher.config.schema import Config
+from launcher.config.schema import Config, Vectorization
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.limits import require_possible
@@ -75,12 +76,20 @@ def require_packages(config: Config) -> None:
         UserError: the interpreter of this process, which is the ranks' unless another is named, or an image, lacks a
             package.
     """
-    missing = [name for name in config.library.packages if importlib.util.find_spec(name) is None]
-    cluster = config.cluster
-    elsewhere = cluster.python or cluster.conda or cluster.venv or cluster.container.runtime
-    if missing and elsewhere is None:
-        name = config.library.name
-        raise UserError(f"library={name} needs {', '.join(missing)}: pip install 'rl-slurm-launcher[{name}]'")
+    cluster, library, task = config.cluster, config.library, config.task
+    if cluster.python or cluster.conda or cluster.venv or cluster.container.runtime:
+        return
+    if missing := _missing(library.packages):
+        extra = f"pip install 'rl-slurm-launcher[{library.name}]'"
+        raise UserError(f"library={library.name} needs {', '.join(missing)}: {extra}")
+    own = task.vectorization is Vectorization.envpool  # which brings its own simulators
+    if not own and (missing := _missing(task.packages)):
+        extra = f"pip install 'rl-slurm-launcher[{missing[0]}]'"
+        raise UserError(f"task={task.name} needs {', '.join(missing)}: {extra}")
+
+
+def _missing(packages: Sequence[str]) -> list[str]:
+    return [name for name in packages if importlib.util.find_spec(name) is None]
 
 
 def write_run(

@@ -20,6 +20,7 @@ from launcher.records.submission import record_job
 from launcher.slurm import commands
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.directives import for_script
+from launcher.slurm.unreachable import with_hint
 from launcher.submit.batch_job import BatchJob, batch_job
 
 if TYPE_CHECKING:
@@ -137,4 +138,4 @@ def _reason(error: Exception) -> str:
     """sbatch's own words, without submitit's around them."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith('Try "')]
     said = [line.split("sbatch: error: ", 1)[-1] for line in lines if "error:" in line]
-    return (said or lines or [type(error).__name__])[-1]
+    return with_hint((said or lines or [type(error).__name__])[-1])

@@ -38,6 +38,8 @@ class Checkpoints:
         found = self.latest()
         if found is None:
             return None
+        if self._rank == 0:
+            print(f"goes on from checkpoint {found.path}", flush=True)
         state = torch.load(found.state, map_location=device, weights_only=True)
         part = found.part(self._rank)
         if found.world_size != self._world_size or not part.exists():

@@ -66,7 +66,7 @@ class Rank:
         self._stop_file = _path("LAUNCHER_STOP_FILE")
         self._warned = False
         self._last: dict[str, Any] = {}
-        self._last_line = 0.0
+        self._last_line, self._shown = 0.0, None
         self._threads = ThreadPoolExecutor(1, "writer")
         keep = Keep(checkpoint_keep, checkpoint_best)
         self.saver = Saver(self.rank, self.world_size, keep, self._threads, self.largest, self._sync_metrics)
@@ -90,6 +90,8 @@ class Rank:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        if self._last.get("iteration") != self._shown:
+            self._show()
         if self._metrics is not None:
             self._metrics.finish()
         if kind is None and dist.is_initialized():  # after an error the others may never come
@@ -146,7 +148,11 @@ class Rank:
             self._metrics.append(self._last)
         if time.monotonic() - self._last_line > _LINE_EVERY_S:
             self._last_line = time.monotonic()
-            print(" ".join(f"{key}={_short(value)}" for key, value in self._last.items() if key != "time"), flush=True)
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = self._last["iteration"]
+        print(" ".join(f"{key}={_short(value)}" for key, value in self._last.items() if key != "time"), flush=True)
 
     def check_sync(self, parameters: Iterable[torch.Tensor]) -> None:
         """Compare a digest of the parameters over all ranks. Collective.
