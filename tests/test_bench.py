@@ -31,6 +31,7 @@ from tests.sandbox import Sandbox
 from tests.test_slurm import launch_on
 
 SCHEMA = json.loads(Path(bundles.__file__).with_name("bundle.schema.json").read_text())
+ISAACLAB = ["training", "library=isaaclab", "task=isaac_cartpole"]
 TWO_RANKS = ("cluster.nproc_per_node=2", "cluster.device=cpu", "num_envs=8")
 ENDED = Result("completed", "max_iterations", seconds=25.0)
 LOST = Result("failed", "node_lost", "lost contact with gpu02", host="gpu02", seconds=25.0)
@@ -156,6 +157,15 @@ def test_the_parts_of_an_iteration_make_the_whole_and_one_that_cannot_be_timed_i
     assert parts_of(bundle_at(run)) == pytest.approx({"stepping": 1.0, "learning": 3.5, "other": 0.5})
 
 
+def test_collectives_that_take_longer_than_the_update_were_partly_in_the_stepping(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", "training")
+    ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
+    ranks[0]["measured"]["sync_s"]["mean"] = 4.0
+    write_json(run / "attempts/000/timings.json", {"ranks": ranks})
+    parts = parts_of(bundle_at(run))
+    assert parts == pytest.approx({"stepping": 0.5, "learning": 0.0, "synchronising": 4.0, "other": 0.5})
+
+
 @given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=50), st.integers(1, 10**9))
 def test_a_rate_lies_between_its_slowest_and_its_fastest_time(seconds: list[float], frames: int) -> None:
     found = rate(frames, seconds)
@@ -183,7 +193,12 @@ def test_ranks_side_by_side(values: dict[int, float]) -> None:
         (["startup", "resume=latest"], "starts from nothing"),
         (["training", "max_iterations=2"], "leaves nothing to measure after a warm-up of 2"),
         (["runtime", "bench.steps=0"], "bench.steps=0 is too small"),
-        (["training", "library=isaaclab", "task=isaac_cartpole"], "library=isaaclab is none of them"),
+        (["training", "library=mjlab", "task=mjlab_cartpole"], "library=mjlab is none of them"),
+        ([*ISAACLAB, "task.args=[--video]"], "task.args has --video: what is drawn, the others wait for"),
+        ([*ISAACLAB, "task.args={num_envs: 9}"], "task.args has --num_envs: set num_envs"),
+        ([*ISAACLAB, "task.args=['--seed=3']"], "task.args has --seed: set seed"),
+        (["runtime", *ISAACLAB[1:], "task.args=['agent.seed=3']"], "task.args has agent.seed, and there is no agent"),
+        ([*ISAACLAB, "resume=latest"], "starts from nothing"),
         (["training", "-m", "seed=1,2"], "bench is for one run"),
         (["scaling", "cluster=a100x2", "bench.world_sizes=[3]"], "3 ranks do not fill whole nodes of 2"),
         (["sailing"], "there are startup, runtime, training"),
@@ -200,6 +215,113 @@ def test_a_dry_run_shows_what_every_rank_would_start(launch: Launch, workdir: Pa
     assert "launcher.train.stepping" in launch("bench", "runtime", "dry_run=true").stdout
     assert "launcher.train.rl_games" in launch("bench", "training", "library=rl_games", "dry_run=true").stdout
     assert not (workdir / "runs").exists()
+
+
+ISAACLABS_OWN = {
+    "schema_version": "1.4",
+    "run": {"framework": "skrl", "config": {"physics_backend": "physx", "rendering_backend": "none", "presets": []}},
+    "versions": {"isaaclab": "3.0.0", "torch": "2.11.0", "kit": None, "git_commit": "theirs"},
+    "runtime": {"environment_step_timing": {
+        "environment_step_time_s": {"mean": 0.5, "std": 0.0, "peak": 0.5}, "environment_step_fps": None,
+        "simulation_step_time_s": None, "outside_simulation_step_time_s": None, "environment_step_calls": 9,
+        "outside_simulation_step_fraction": None, "simulation_step_calls": None, "measurement_mode": "host_return",
+        "warmup_steps": 1}},
+    "phases": {"app_launch": {"total_time_s": 9.9, "top_functions": [{"name": "start", "calls": 1}]}},
+    "config": {"top_n": 30, "whitelist": None},
+    "success_rate": 0.25,
+    "extra": {"env_creation.env_reset_s": 0.5, "world_size": 77},
+}  # fmt: skip
+"""What its benchmark of rank 0 has written, less what ours does not read."""
+
+
+def made_by_isaaclab(path: Path, workload: str) -> Path:
+    run = made(path, workload, library="isaaclab")
+    plan = json.loads((run / "plan.json").read_text())
+    plan["training"]["rl_library"] = "skrl"
+    write_json(run / "plan.json", plan)
+    ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
+    for rank in ranks:
+        rank["phases"] = {"python_imports": 2.0, "task_config": 0.25, "app_launch": 4.0, "first_step": 1.0}
+    write_json(run / "attempts/000/timings.json", {"ranks": ranks})
+    (run / "attempts/000/isaaclab").mkdir()
+    write_json(run / "attempts/000/isaaclab/benchmark_x.json", ISAACLABS_OWN)
+    return run
+
+
+def test_isaac_lab_says_what_only_it_knows_and_every_rank_what_it_took(tmp_path: Path) -> None:
+    bundle = bundle_at(made_by_isaaclab(tmp_path / "run", "training"))
+    assert (bundle["run"]["framework"], bundle["extra"]["library"]) == ("skrl", "isaaclab")
+    assert bundle["run"]["config"]["physics_backend"] == "physx"
+    assert (bundle["versions"]["isaaclab"], bundle["versions"]["torch"]) == ("3.0.0", "2.11.0")
+    assert bundle["versions"]["git_commit"] != "theirs"
+    assert bundle["runtime"]["environment_step_timing"]["environment_step_calls"] == 9
+    assert bundle["runtime"]["startup_time_s"]["task_config"] == 0.25
+    assert bundle["runtime"]["total_fps"]["mean"] == pytest.approx(2 * 4 * 16 * 24 / 10.0)
+    assert bundle["success_rate"] == 0.25
+    assert (bundle["extra"]["env_creation.env_reset_s"], bundle["extra"]["world_size"]) == (0.5, 4)
+    assert "with skrl of isaaclab: 4 ranks" in describe_bundle(bundle)
+
+
+def test_a_start_of_isaac_lab_has_its_simulations_launch_besides_the_ranks(tmp_path: Path) -> None:
+    bundle = bundle_at(made_by_isaaclab(tmp_path / "run", "startup"))
+    assert list(bundle["phases"]) == ["launch", "python_imports", "task_config", "app_launch", "first_step"]
+    phases = {name: phase["total_time_s"] for name, phase in bundle["phases"].items()}
+    assert (phases["launch"], phases["app_launch"]) == (pytest.approx(3.0), 4.0)
+    assert bundle["phases"]["app_launch"]["top_functions"][0]["name"] == "start"
+    assert bundle["config"]["top_n"] == 30
+    assert (bundle["run"]["framework"], bundle["extra"]["ranks"]["startup_s"]["max"]) == (None, pytest.approx(10.25))
+
+
+@pytest.mark.parametrize("workload", ["startup", "runtime", "training"])
+def test_isaac_lab_may_have_written_nothing(tmp_path: Path, workload: str) -> None:
+    run = made_by_isaaclab(tmp_path / "run", workload)
+    (run / "attempts/000/isaaclab/benchmark_x.json").write_text("{")
+    bundle = bundle_at(run, LOST)
+    assert (bundle["run"]["config"]["physics_backend"], bundle["versions"]["isaaclab"]) == (None, None)
+    assert describe_bundle(bundle)
+
+
+def test_versions_are_those_of_isaac_labs_schema_and_the_others_stand_apart(tmp_path: Path) -> None:
+    first, second = (bundle_at(made(tmp_path / name, "training")) for name in ("first", "second"))
+    assert not first["versions"].keys() & first["extra"]["versions"].keys()
+    assert {"launcher", "python", "gymnasium"} <= first["extra"]["versions"].keys()
+    second["extra"]["versions"]["gymnasium"] = "9.9"
+    assert [one["name"] for one in compared(first, second)["differs"]] == ["gymnasium"]
+
+
+def test_a_run_on_processors_uses_nothing_of_a_gpu(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", "training")
+    for samples in (run / "attempts/000").glob("samples-*.jsonl"):
+        lines = [json.loads(line) for line in samples.read_text().splitlines()]
+        samples.write_text("".join(json.dumps({**line, "gpus": []}) + "\n" for line in lines))
+    resources = bundle_at(run)["resources"]
+    assert (resources["gpu_util_pct"]["mean"], resources["gpu_mem_gb"]["peak"]) == (0.0, 0.0)
+
+
+class Stepped:
+    """Environments that count."""
+
+    steps = 0
+
+    def step(self, actions: int) -> int:
+        self.steps += 1
+        return actions
+
+
+def test_the_first_step_is_timed_once_whoever_else_stands_in_front_of_it() -> None:
+    from launcher.train.timings import Timings
+
+    timings, plain, covered = Timings({"workload": "startup", "warmup": 0}), Stepped(), Stepped()
+    timings.await_first_step(plain)
+    assert (plain.step(3), plain.step(4), plain.steps) == (3, 4, 2)
+    assert "step" not in vars(plain)
+    timings.await_first_step(covered)
+    first = covered.step
+    covered.step = lambda actions: first(actions) + 1
+    assert (covered.step(3), covered.step(4), covered.steps) == (4, 5, 2)
+    idle = Stepped()
+    Timings(None).await_first_step(idle)
+    assert "step" not in vars(idle)
 
 
 def test_show_finds_the_bundle_and_writes_one_that_is_missing(launch: Launch, workdir: Path) -> None:

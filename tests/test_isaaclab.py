@@ -19,8 +19,10 @@ from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
+from launcher.records.files import write_json
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
+from tests.test_bench import valid
 from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
 
@@ -43,6 +45,25 @@ def test_isaac_lab_is_told_what_its_own_launcher_would_tell_it() -> None:
         "--seed", "3", "--run_timestamp", "the-run",
     )  # fmt: skip
     assert plan.python == "/isaac/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("workload", "told"),
+    [
+        ("startup", ()),
+        ("runtime", ("--num_steps", "1000", "--warmup_steps", "50")),
+        ("training", ("--max_iterations", "9")),
+    ],
+)
+def test_isaac_labs_benchmarks_are_told_what_its_own_launcher_would_tell_them(
+    workload: str, told: tuple[str, ...]
+) -> None:
+    plan = plan_of(*ISAACLAB, f"bench.workload={workload}", "num_envs=64", "max_iterations=9", "seed=3")
+    library = ("--rl_library", "rsl_rl") if workload == "training" else ()
+    assert plan.entry[3:] == (
+        "launcher.train.isaaclab", "--workflow", workload, *library, "--task", "Isaac-Cartpole-Direct",
+        "--num_envs", "64", *told, "--seed", "3",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("library", ["rl_games", "skrl"])
@@ -341,3 +362,88 @@ def test_every_flag_of_isaac_labs_launcher_is_in_the_table() -> None:
     flags = [flag for line in done.stdout.splitlines() if line.startswith("FLAGS") for flag in line.split()[1:]]
     assert len(flags) > 20
     assert not [flag for flag in flags if flag not in ("-h", "--help") and f"`{flag}`" not in table]
+
+
+READ = """\
+import json, pathlib, sys, types, typing
+from dataclasses import is_dataclass
+from isaaclab.benchmark import BaseIsaacLabBenchmark, console, schema
+
+def built(kind, value):
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return None if value is None else built(arguments[0], value)
+    if typing.get_origin(kind) in (list, dict):
+        each = arguments[-1]
+        return [built(each, one) for one in value] if isinstance(value, list) else {
+            name: built(each, one) for name, one in value.items()}
+    if not is_dataclass(kind):
+        return value
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: built(hints[name], one) for name, one in value.items()})
+
+name, source, target = sys.argv[1:]
+bundle = built(getattr(schema, name), json.loads(pathlib.Path(source).read_text()))
+benchmark = BaseIsaacLabBenchmark("read", "schema,omniperf,osmo,json,summary", target, use_recorders=False)
+benchmark.attach_bundle(bundle)
+written = benchmark.finalize()
+report = getattr(console, f"print_{name.removesuffix('Bundle').lower()}_report")
+report(bundle, written, *([{}] if name == "StartupBundle" else []))
+print("SCHEMA", next(path for path in written if path.stem.endswith("_schema")))
+"""
+BUNDLES = {"startup": "StartupBundle", "runtime": "RuntimeBundle", "training": "TrainingBundle"}
+
+
+def same(ours: Any, read: Any) -> bool:
+    """Whether all that is ours is still there; Isaac Lab adds defaults."""
+    if isinstance(ours, dict):
+        return all(same(value, read[key]) for key, value in ours.items())
+    return ours == read
+
+
+@pytest.mark.train
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("workload", "ranks"), [("startup", 1), ("runtime", 2), ("training", 2)])
+def test_isaac_labs_own_benchmark_is_measured_on_all_ranks_and_its_tools_read_the_bundle(
+    launch: Launch, workdir: Path, tmp_path: Path, workload: str, ranks: int
+) -> None:
+    """Its tools: the classes of its schema, which refuse what they do not know, its formatters and its report."""
+    words = (*installed("isaaclab", tmp_path).arguments, f"cluster.nproc_per_node={ranks}", "max_iterations=6")
+    done = launch("bench", workload, *words, "bench.steps=40", "--json", timeout=400)
+    assert done.returncode == 0, done.stderr
+    bundle = valid(json.loads(done.stdout))
+    extra = bundle["extra"]
+    assert bundle["run"]["config"]["physics_backend"] == "newton_mjwarp"
+    assert extra["ranks"].keys() >= {
+        "launch",
+        "python_imports",
+        "task_config",
+        "app_launch",
+        "env_creation",
+        "first_step",
+    }
+    assert [rank["rank"] for rank in extra["per_rank"]] == [*range(ranks)]
+    if workload == "startup":
+        assert bundle["phases"]["env_creation"]["top_functions"]
+    else:
+        rate, frames = bundle["runtime"]["total_fps"], bundle["runtime"]["steps_per_iteration"]
+        assert rate["mean"] == pytest.approx(frames / bundle["runtime"]["iteration_time_s"]["mean"])
+        assert frames == {"runtime": 16, "training": 2 * 16 * 16}[workload]
+    if workload == "training":
+        assert 0 < extra["ranks"]["sync_s"]["min"] < extra["ranks"]["learn_s"]["max"]
+        assert result_of(only_run(workdir))["ranks_in_sync"] is True
+
+    write_json(tmp_path / "ours.json", bundle)
+    command = [
+        interpreter("isaaclab"),
+        "-c",
+        READ,
+        BUNDLES[workload],
+        str(tmp_path / "ours.json"),
+        str(tmp_path / "out"),
+    ]
+    read = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert read.returncode == 0, read.stderr
+    assert f"{workload.capitalize()} summary: Isaac-Cartpole-Direct" in read.stdout
+    written = next(line.split()[1] for line in read.stdout.splitlines() if line.startswith("SCHEMA "))
+    assert same(bundle, json.loads(Path(written).read_text()))

@@ -254,10 +254,11 @@ def test_records_that_cannot_be_written_do_not_end_the_training(
 def observer(run: Path) -> Any:
     """Of a library that writes checkpoints of its own."""
     from launcher.train.observed import Observer
+    from launcher.train.timings import Timings
 
     checkpoint = {"every": 2, "minutes": None, "keep": 3, "best": "return_mean"}
     write_json(run / "plan.json", {"training": {"seed": 1, "checkpoint": checkpoint, "task": {"solved": None}}})
-    return Observer("rsl_rl", "cpu", 8)
+    return Observer("rsl_rl", "cpu", 8, Timings(None))
 
 
 def test_a_librarys_own_checkpoint_is_copied_as_it_was_with_the_metric(run: Path, observer: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.records.bundle import STARTUP, parts_of
+from launcher.records.bundle import parts_of
 from launcher.records.files import Record
+from launcher.records.seen import STARTUP
 
 
 def describe_bundle(bundle: Record) -> str:
@@ -14,10 +15,14 @@ def describe_bundle(bundle: Record) -> str:
     run, extra = bundle["run"], bundle["extra"]
     ranks = f"{extra['world_size']} rank{'s' if extra['world_size'] != 1 else ''}"
     nodes = f"{extra['num_nodes']} node{'s' if extra['num_nodes'] != 1 else ''}"
-    with_library = f" with {extra['library']}" if run["framework"] else ""
+    with_library = f" with {_library(run['framework'], extra['library'])}" if run["framework"] else ""
     what = f"{extra['benchmark']} of {run['task']}{with_library}: {ranks} on {nodes}"
     head = f"{what}, {extra['num_envs_per_rank']} environments each"
     return "\n".join([head, *(f"  {label:<12} {text}" for label, text in _lines(bundle))])
+
+
+def _library(framework: str, library: str) -> str:
+    return library if framework in library else f"{framework} of {library}"
 
 
 def _lines(bundle: Record) -> Iterator[tuple[str, str]]:

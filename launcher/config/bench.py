@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launcher.config.schema import Cluster, Config, Registry, Scaling, Scheduler, Workload
+from launcher.config.task_args import words
 from launcher.errors import UserError
 
 _WARMUP = {Workload.startup: 0, Workload.runtime: 50, Workload.training: 2}
@@ -31,11 +32,13 @@ def problems(config: Config) -> Iterator[str]:
     if workload is None:
         return
     word = f"bench.workload={workload.value}"
-    if config.library.module is None or config.library.registry is not Registry.gymnasium:
+    if config.library.module is None or config.library.registry is Registry.mjlab:
         yield (
-            f"{word} measures tasks of this launcher's own libraries, and library={config.library.name} is none of"
-            " them: use rsl_rl, rl_games, skrl or skrl_jax"
+            f"{word} measures tasks of this launcher's own libraries and Isaac Lab's, and library={config.library.name}"
+            " is none of them: use rsl_rl, rl_games, skrl, skrl_jax or isaaclab"
         )
+    if config.library.registry is Registry.isaaclab:
+        yield from (f"{word}: {problem}" for problem in _isaaclab(words(config.task.args), workload))
     if config.task.record:
         yield f"{word} cannot record a video: what rank 0 draws, the others wait for; task.record=false"
     if workload is Workload.training and config.task.solved is not None:
@@ -49,6 +52,29 @@ def problems(config: Config) -> Iterator[str]:
             f"max_iterations={units(config)} leaves nothing to measure after a warm-up of {warmup(config)}: raise it,"
             " or set bench.warmup"
         )
+
+
+def _isaaclab(arguments: list[str], workload: Workload) -> Iterator[str]:
+    """Arguments of Isaac Lab's own benchmark that say otherwise than the configuration does, or end it early."""
+    for word in arguments:
+        flag = word.partition("=")[0]
+        if flag in _INSTEAD:
+            yield f"task.args has {flag}: {_INSTEAD[flag]}"
+        if workload is not Workload.training and flag.startswith(("agent.", "--agent", "--algorithm")):
+            yield f"task.args has {flag}, and there is no agent: leave it out"
+
+
+_INSTEAD = {
+    "--task": "set task.env",
+    "--num_envs": "set num_envs",
+    "--max_iterations": "set max_iterations",
+    "--num_steps": "set bench.steps",
+    "--seed": "set seed",
+    "--output_path": "its result is in benchmark.json; leave it out",
+    "--video": "what is drawn, the others wait for; leave it out",
+    "--check_success": "it would measure another number of iterations each time; leave it out",
+    "--checkpoint": "it starts from nothing; leave it out",
+}
 
 
 def scaling_runs(config: Config) -> list[list[str]]:

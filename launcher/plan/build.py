@@ -278,7 +278,7 @@ def _needed_mounts(here: Here, run_dir: Path) -> Iterator[Mount]:
 def _entry(config: Config, python: str, here: Here, run_dir: Path) -> Iterator[str]:
     task, library = config.task, config.library
     if library.module is not None:
-        stepping = config.bench.workload is Workload.runtime
+        stepping = config.bench.workload is Workload.runtime and library.registry is config_schema.Registry.gymnasium
         yield from (python, "-u", "-m", "launcher.train.stepping" if stepping else library.module)
         yield from simulators.arguments(config, run_dir.name)
         return
@@ -305,6 +305,7 @@ def _training(config: Config, here: Here) -> dict[str, Any]:
     return {
         "task": _plain(asdict(config.task)),
         "library": config.library.name,
+        "rl_library": None if config.library.rl_library is None else config.library.rl_library.value,
         "agent": _plain(config.agent),
         "device": config.cluster.device.value,
         "seed": config.seed,

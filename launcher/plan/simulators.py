@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.config.schema import Config, Registry
+from launcher.config.bench import warmup
+from launcher.config.schema import Config, Registry, Workload
 from launcher.config.task_args import words
 
 
@@ -22,11 +23,21 @@ def arguments(config: Config, run_id: str) -> Iterator[str]:
 
 def _isaaclab(config: Config, run_id: str) -> Iterator[str]:
     """The run's id stands for `train_multigpu`'s time stamp, which would be another one on every node."""
-    library = config.library.rl_library
+    workload, library = config.bench.workload, config.library.rl_library
     assert library is not None  # a validated configuration
-    yield from ("--rl_library", library.value, "--task", str(config.task.env))
-    yield from ("--num_envs", str(_num_envs(config)), "--max_iterations", str(_max_iterations(config)))
-    yield from ("--seed", str(config.seed), "--run_timestamp", run_id)
+    learns = workload in (None, Workload.training)
+    if workload is not None:
+        yield from ("--workflow", workload.value)
+    if learns:
+        yield from ("--rl_library", library.value)
+    yield from ("--task", str(config.task.env), "--num_envs", str(_num_envs(config)))
+    if learns:
+        yield from ("--max_iterations", str(_max_iterations(config)))
+    if workload is Workload.runtime:
+        yield from ("--num_steps", str(config.bench.steps), "--warmup_steps", str(warmup(config)))
+    yield from ("--seed", str(config.seed))
+    if workload is None:
+        yield from ("--run_timestamp", run_id)
 
 
 def _mjlab(config: Config) -> Iterator[str]:

@@ -9,30 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from itertools import pairwise
 from typing import Any
 
-from launcher.records import checkpoints
+from launcher.records import checkpoints, isaaclab
 from launcher.records.columns import is_number
-from launcher.records.files import Record, read_json, write_json
-from launcher.records.measured import PARTS, side_by_side, summary
-from launcher.records.reading import Run, Try
-from launcher.records.resources import resources_by_node
+from launcher.records.files import Record, write_json
+from launcher.records.measured import PARTS, side_by_side
+from launcher.records.reading import Run
 from launcher.records.result import COMPLETED, STOPPED, Result
 from launcher.records.rundir import RunDir
+from launcher.records.seen import RUNTIME, STARTUP, TRAINING, Seen
 
 SCHEMA_VERSION = "1.4"
-STARTUP, RUNTIME, TRAINING = "startup", "runtime", "training"
 
 _STATUS = {COMPLETED: "completed", STOPPED: "interrupted"}
-_FRAMEWORK = {"skrl_jax": "skrl"}
-_PHASES = ("app_launch", "python_imports", "process_group", "env_creation", "agent_creation", "first_step")
 _PACKAGES = {
     "torch": "torch", "rsl_rl": "rsl-rl-lib", "rl_games": "rl-games", "skrl": "skrl", "jax": "jax", "numpy": "numpy",
     "gymnasium": "gymnasium", "mujoco": "mujoco", "envpool": "envpool",
 }  # fmt: skip
-_NOT_OURS = ("isaaclab", "isaacsim", "kit", "newton", "warp", "mjwarp", "sb3")
-"""Versions that the schema asks for, and that nothing here has."""
 _EMA_ALPHA = 0.1
 
 
@@ -44,85 +38,29 @@ def bundle_of(run: Run, result: Result) -> Record:
         result: how it ended.
     """
     attempt = run.attempts[-1] if run.attempts else None
-    seen = _Seen(run, attempt)
+    seen = Seen(run, attempt)
+    versions, others = isaaclab.versions(_versions(run.provenance), seen.isaaclab)
+    said = isaaclab.part_of(seen.isaaclab, "extra") or {}
     bundle = {
         "run": _identity(seen, result),
-        "versions": _versions(run.provenance),
+        "versions": versions,
         "hardware": seen.machine,
         **(_startup(seen) if seen.workload == STARTUP else _measured(seen)),
-        "extra": {**_topology(seen), **_ranks(seen), **_end(result)},
+        "extra": {**said, **_topology(seen), **_ranks(seen), "versions": others, **_end(result)},
         "schema_version": SCHEMA_VERSION,
     }
     return _finite(bundle)
 
 
-class _Seen:
-    """What the records of an attempt say, in the forms that the parts of the bundle need."""
-
-    def __init__(self, run: Run, attempt: Try | None) -> None:
-        self.run, self.attempt = run, attempt
-        training, resources = run.plan.get("training", {}), run.plan.get("resources", {})
-        self.training: Record = training
-        self.workload: str = (training.get("bench") or {}).get("workload", TRAINING)
-        self.warmup: int = (training.get("bench") or {}).get("warmup", 0)
-        self.nodes, self.per_node = int(resources.get("nodes", 1)), int(resources.get("nproc_per_node", 1))
-        self.world_size = self.nodes * self.per_node
-        said = read_json(attempt.directory.timings) if attempt else None
-        self.ranks: list[Record] = said["ranks"] if said else []
-        self.began = attempt.began if attempt else None
-        self.machine = next((rank["machine"] for rank in self.ranks), None)
-        self.busy = resources_by_node(list(attempt.samples()) if attempt else [])
-
-    @property
-    def all_ranks(self) -> bool:
-        """Whether what is counted is the work of all ranks, in step; else it is rank 0's."""
-        return self.workload == TRAINING
-
-    def rows(self) -> list[Record]:
-        """The metrics of the attempt, iteration by iteration."""
-        number = self.attempt.number if self.attempt else None
-        return [row for row in self.run.metrics.rows() if row["attempt"] == number and is_number(row.get("time"))]
-
-    def measurement(self) -> Record | None:
-        """Rank 0's; of a run that did not come to its end what metrics.jsonl tells, which is less exact."""
-        if self.ranks:
-            return self.ranks[0]["measured"]
-        return _from_metrics(self.rows(), self.warmup, self.world_size) if self.all_ranks else None
-
-    def phases(self, rank: Record) -> dict[str, float]:
-        """Of a rank, seconds each; the first from the start of the attempt by node 0's clock."""
-        launch = {} if self.began is None else {"app_launch": max(rank["began"] - self.began, 0.0)}
-        known = {**launch, **rank["phases"]}
-        return {name: known[name] for name in _PHASES if name in known}
-
-
-def _from_metrics(rows: Sequence[Record], warmup: int, world_size: int) -> Record | None:
-    told = [row for row in rows if is_number(row.get("iteration")) and is_number(row.get("env_steps"))]
-    measured = [(before, row) for before, row in pairwise(told) if row["iteration"] > max(warmup, 1)]
-    if not measured:
-        return None
-    series = {
-        "iteration_s": [row["time"] - before["time"] for before, row in measured],
-        "collect_s": [row["collect_time"] for _, row in measured if is_number(row.get("collect_time"))],
-        "learn_s": [row["learn_time"] for _, row in measured if is_number(row.get("learn_time"))],
-    }
-    before, last = measured[-1]
-    return summary(round((last["env_steps"] - before["env_steps"]) / world_size), series)
-
-
-def _identity(seen: _Seen, result: Result) -> Record:
-    training, library = seen.training, seen.training.get("library")
+def _identity(seen: Seen, result: Result) -> Record:
+    training = seen.training
     last = max((row["time"] for row in seen.rows()), default=seen.began)
     ended = None if seen.began is None else max(seen.began + result.seconds, last or 0.0)
     learns, starts = seen.workload == TRAINING, seen.workload == STARTUP
     return {
         "run_id": seen.run.run_id,
-        "framework": None if seen.workload == RUNTIME else _FRAMEWORK.get(str(library), library),
-        "config": {
-            "physics_backend": "gymnasium",
-            "rendering_backend": "none",
-            "presets": [] if seen.workload == RUNTIME else [library],
-        },
+        "framework": seen.framework,
+        "config": seen.config,
         "task": training.get("task", {}).get("env"),
         "seed": training.get("seed"),
         "start_time_utc": _utc(seen.began),
@@ -134,7 +72,7 @@ def _identity(seen: _Seen, result: Result) -> Record:
     }
 
 
-def _envs(seen: _Seen) -> int:
+def _envs(seen: Seen) -> int:
     return int(seen.training.get("num_envs", 0))
 
 
@@ -148,7 +86,6 @@ def _versions(provenance: Record) -> Record:
     """From the machine of the submission, of the ranks' interpreter."""
     packages, git = provenance.get("packages") or {}, provenance.get("git") or {}
     return {
-        **dict.fromkeys(_NOT_OURS),
         **{name: packages.get(package) for name, package in _PACKAGES.items()},
         "launcher": provenance.get("launcher"),
         "python": str((provenance.get("python") or {}).get("version") or "").split(" ")[0] or None,
@@ -160,27 +97,30 @@ def _versions(provenance: Record) -> Record:
     }
 
 
-def _startup(seen: _Seen) -> Record:
+def _startup(seen: Seen) -> Record:
     phases = seen.phases(seen.ranks[0]) if seen.ranks else {}
     return {
-        "phases": {name: {"total_time_s": seconds, "top_functions": []} for name, seconds in phases.items()},
-        "config": {"top_n": 0, "whitelist": None},
+        "phases": {
+            name: {"total_time_s": seconds, "top_functions": isaaclab.top_functions(seen.isaaclab, name)}
+            for name, seconds in phases.items()
+        },
+        "config": isaaclab.part_of(seen.isaaclab, "config") or {"top_n": 0, "whitelist": None},
     }
 
 
-def _measured(seen: _Seen) -> Record:
+def _measured(seen: Seen) -> Record:
     measured = seen.measurement()
     runtime = None if measured is None else _runtime(seen, measured)
-    found = {"runtime": runtime, "resources": seen.busy.get(0)}
+    found = {"runtime": runtime, "resources": seen.resources}
     return found if seen.workload == RUNTIME else {**found, **_learned(seen)}
 
 
-def _runtime(seen: _Seen, measured: Record) -> Record:
+def _runtime(seen: Seen, measured: Record) -> Record:
     scale = seen.world_size if seen.all_ranks else 1
     phases = seen.phases(seen.ranks[0]) if seen.ranks else {}
-    known = ("app_launch", "env_creation", "first_step", "python_imports")
+    known = ("app_launch", "env_creation", "first_step", "python_imports", "task_config")
     return {
-        "startup_time_s": {**{name: phases.get(name) for name in known}, "task_config": None},
+        "startup_time_s": {name: phases.get(name) for name in known},
         "iterations_completed": measured["iterations"],
         "total_wall_time_s": measured["wall_s"],
         "steps_per_iteration": measured["frames"] * scale,
@@ -188,7 +128,8 @@ def _runtime(seen: _Seen, measured: Record) -> Record:
         "collection_fps": _times(measured["collection_fps"], scale),
         "total_fps": _times(measured["total_fps"], scale),
         "iterations_per_s": measured["iterations_per_s"],
-        "environment_step_timing": None if seen.all_ranks else _step_timing(measured),
+        "environment_step_timing": isaaclab.part_of(seen.isaaclab, "runtime", "environment_step_timing")
+        or (None if seen.all_ranks else _step_timing(measured, seen.warmup)),
     }
 
 
@@ -196,7 +137,7 @@ def _times(rate: Record | None, factor: int) -> Record | None:
     return rate and {name: value * factor for name, value in rate.items()}
 
 
-def _step_timing(measured: Record) -> Record:
+def _step_timing(measured: Record, warmup: int) -> Record:
     return {
         "environment_step_time_s": measured["collect_s"],
         "environment_step_fps": measured["collection_fps"],
@@ -206,16 +147,22 @@ def _step_timing(measured: Record) -> Record:
         "environment_step_calls": measured["iterations"],
         "simulation_step_calls": None,
         "measurement_mode": "host_return",
+        "warmup_steps": warmup,
     }
 
 
-def _learned(seen: _Seen) -> Record:
+def _learned(seen: Seen) -> Record:
     rows = seen.rows()
-    curves = {name: _curve([row.get(key) for row in rows]) for name, key in _CURVES.items()}
+    theirs = isaaclab.part_of(seen.isaaclab, "learning") or {}
+    curves = {name: _curve([row.get(key) for row in rows]) or theirs.get(name) for name, key in _CURVES.items()}
     saved = checkpoints.newest_whole(seen.run.records.checkpoints)
     return {
-        "learning": {"ema_alpha": _EMA_ALPHA, **curves, "success_rate": None},
-        "success_rate": None,
+        "learning": {
+            "ema_alpha": _EMA_ALPHA,
+            **curves,
+            "success_rate": theirs.get("success_rate"),
+        },
+        "success_rate": isaaclab.part_of(seen.isaaclab, "success_rate"),
         "checkpoint_path": None if saved is None else str(saved.path),
         "video_path": None,
     }
@@ -225,7 +172,7 @@ _CURVES = {"reward": "return_mean", "ep_length": "length_mean"}
 
 
 def _curve(values: Sequence[Any]) -> Record | None:
-    """None where no episode has ended."""
+    """None where no episode has ended; Isaac Lab has zeros and an empty series there, and its tools rely on it."""
     known = [float(value) for value in values if is_number(value)]
     if not known:
         return None
@@ -235,7 +182,7 @@ def _curve(values: Sequence[Any]) -> Record | None:
     return {"final_raw": known[-1], "final_ema": smooth, "series_per_iter": known}
 
 
-def _topology(seen: _Seen) -> Record:
+def _topology(seen: Seen) -> Record:
     return {
         "distributed": seen.world_size > 1,
         "world_size": seen.world_size,
@@ -254,7 +201,7 @@ def _topology(seen: _Seen) -> Record:
     }
 
 
-def _ranks(seen: _Seen) -> Record:
+def _ranks(seen: Seen) -> Record:
     """Every rank's own timings, side by side and one by one, and every node's resources."""
     hosts = {rank["rank"]: rank["host"] for rank in seen.ranks}
     by_rank = {rank["rank"]: _timings(seen, rank) for rank in seen.ranks}
@@ -275,7 +222,7 @@ def _ranks(seen: _Seen) -> Record:
     }
 
 
-def _timings(seen: _Seen, rank: Record) -> dict[str, float]:
+def _timings(seen: Seen, rank: Record) -> dict[str, float]:
     """Of one rank: the phases of its start and their sum, and the mean of each part of an iteration."""
     phases, measured = seen.phases(rank), rank["measured"]
     timings = {**phases, "startup_s": sum(phases.values())}
@@ -287,14 +234,16 @@ def _timings(seen: _Seen, rank: Record) -> dict[str, float]:
 def parts_of(bundle: Record) -> dict[str, float]:
     """What an iteration of rank 0's consists of, seconds, in the order in which it goes; empty where that is not known.
 
-    Where collectives could not be timed, there is no ``synchronising``, and they are in ``learning``.
+    Where collectives could not be timed, there is no ``synchronising``, and they are in ``learning``. Those that take
+    longer than the update were not all in it: Isaac Lab's benchmark has some while it steps.
     """
     rank = next(iter(bundle["extra"]["per_rank"]), {})
     if "iteration_s" not in rank or "learn_s" not in rank:
         return {}
     sync = {"synchronising": rank["sync_s"]} if "sync_s" in rank else {}
-    learning = max(rank["learn_s"] - rank.get("sync_s", 0.0), 0.0)
-    parts = {"stepping": rank["collect_s"], "learning": learning, **sync}
+    learning = rank["learn_s"] - rank.get("sync_s", 0.0)
+    stepping = max(rank["collect_s"] + min(learning, 0.0), 0.0)
+    parts = {"stepping": stepping, "learning": max(learning, 0.0), **sync}
     return {**parts, "other": max(rank["iteration_s"] - sum(parts.values()), 0.0)}
 
 

@@ -17,6 +17,7 @@ import torch
 from launcher.train import cpu_ranks
 from launcher.train.here import read_plan
 from launcher.train.observed import checkpoint_file
+from launcher.train.timings import Timings
 
 
 def main(arguments: list[str]) -> None:
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> None:
 
     if on_cpu:
         cpu_ranks.admit_rsl_rl()
-    observed_rsl_rl.observe()
+    observed_rsl_rl.observe(Timings(None))
     task, config = _parse(train, arguments)
     _resume(train, config)
     train.run_train(task, config, _place(config, on_cpu))

@@ -20,6 +20,7 @@ from launcher.train.course import Course, StopTraining
 from launcher.train.here import read_plan
 from launcher.train.rank import Rank
 from launcher.train.saving import Files
+from launcher.train.timings import Timings
 
 
 def checkpoint_file(library: str) -> tuple[int, Path] | None:
@@ -41,17 +42,18 @@ def checkpoint_file(library: str) -> tuple[int, Path] | None:
 class Observer:
     """This rank of a training, told by hooks in the library's loop how far it is."""
 
-    def __init__(self, library: str, device: str, total: int) -> None:
+    def __init__(self, library: str, device: str, total: int, timings: Timings) -> None:
         """To be made when the library has joined the ranks and is about to train.
 
         Args:
             library: whose format the checkpoints have.
             device: what the library computes on.
             total: iterations in all, those before a resume included.
+            timings: the clock of this rank.
         """
         plan = read_plan()["training"]
         checkpoint = plan["checkpoint"]
-        self._library, self._total = library, total
+        self._library, self._total, self._timings = library, total, timings
         self.rank = Rank(torch.device(device).type, plan["seed"], checkpoint["keep"], checkpoint["best"])
         self.rank.__enter__()  # left by the library, which ends the process group
         found = checkpoint_file(library)
@@ -62,12 +64,25 @@ class Observer:
         """Run the library's loop over the iterations that are left, and record why it ended."""
         left, reason = self._total - self.rank.iteration, "max_iterations"
         print(f"{self.rank.iteration} iterations are done, {max(0, left)} are left", flush=True)
+        self._timings.begin()
         try:
             if left > 0:
                 loop(left)
         except StopTraining as stop:
             reason = str(stop)
+        self._timings.gather(self.rank)
         self.rank.report(reason)
+
+    def took(self, frames: int, collect_s: float, learn_s: float) -> None:
+        """To be called by every rank at the end of every iteration, before `after_iteration`.
+
+        Args:
+            frames: steps of all environments of this rank.
+            collect_s: seconds that this rank spent on them.
+            learn_s: seconds that this rank spent on the update.
+        """
+        self._timings.iteration(frames, collect_s, learn_s)
+        self.rank.worked(collect_s)
 
     def after_iteration(
         self,
@@ -91,8 +106,8 @@ class Observer:
         def begin() -> None:
             self.rank.saver.begin(done, lambda: self._files(save), metrics)
 
-        self.rank.worked(metrics.get("collect_time", 0.0))
         self._course.after_iteration(done, metrics, tensors, begin)
+        self._timings.between()
 
     def _files(self, save: Callable[[], Path]) -> Files:
         """What the library wrote, read now: it may write the same file again. torch raises no OSError for a disk."""

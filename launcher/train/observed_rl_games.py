@@ -13,21 +13,22 @@ import torch
 from rl_games.common.a2c_common import ContinuousA2CBase, DiscreteA2CBase
 
 from launcher.train.observed import Observer
+from launcher.train.timings import Timings
 
 LIBRARY = "rl_games"
 
 
-def observe() -> None:
+def observe(timings: Timings) -> None:
     """Have every agent that trains from now on observed, on every rank."""
     for kind in (ContinuousA2CBase, DiscreteA2CBase):
-        _observe(kind)
+        _observe(kind, timings)
 
 
-def _observe(kind: Any) -> None:
+def _observe(kind: Any, timings: Timings) -> None:
     original = kind.train
 
     def train(agent: Any) -> tuple[float, int]:
-        observer = Observer(LIBRARY, str(agent.device), agent.max_epochs)
+        observer = Observer(LIBRARY, str(agent.device), agent.max_epochs, timings)
         _Hooks(agent, observer)
         observer.run(lambda _: original(agent))
         return agent.last_mean_rewards, agent.epoch_num
@@ -47,6 +48,7 @@ class _Hooks:
 
     def _train_epoch(self) -> Any:
         said = self._original()
+        self._observer.took(self._agent.curr_frames, said[1], said[2])
         self._observer.after_iteration(self._agent.epoch_num, self._metrics(*said[1:4]), self._tensors, self._save)
         return said
 

@@ -18,17 +18,18 @@ from rsl_rl.runners import OnPolicyRunner
 
 from launcher.train.normalisers import pool
 from launcher.train.observed import Observer
+from launcher.train.timings import Timings
 
 LIBRARY = "rsl_rl"
 
 
-def observe() -> None:
+def observe(timings: Timings) -> None:
     """Have every runner that is started from now on observed, on every rank."""
     kind: Any = OnPolicyRunner
     original = kind.learn
 
     def learn(runner: Any, num_learning_iterations: int, init_at_random_ep_len: bool = False) -> None:
-        observer = Observer(LIBRARY, runner.device, num_learning_iterations)
+        observer = Observer(LIBRARY, runner.device, num_learning_iterations, timings)
         _Hooks(runner, observer)
         observer.run(lambda left: original(runner, left, init_at_random_ep_len))
 
@@ -69,6 +70,8 @@ class _Hooks:
 
     def _log(self, **said: Any) -> None:
         self._original(**said)
+        logger = self._runner.logger
+        self._observer.took(logger.cfg["num_steps_per_env"] * logger.num_envs, said["collect_time"], said["learn_time"])
         self._observer.after_iteration(said["it"] + 1, self._metrics(said), self._tensors, self._save)
 
     def _metrics(self, said: dict[str, Any]) -> dict[str, Any]:

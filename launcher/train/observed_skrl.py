@@ -15,18 +15,19 @@ import torch
 from skrl.trainers.torch import SequentialTrainer
 
 from launcher.train.observed import Observer
+from launcher.train.timings import Timings
 
 LIBRARY = "skrl"
 
 
-def observe() -> None:
+def observe(timings: Timings) -> None:
     """Have every trainer that is started from now on observed, on every rank."""
     kind: Any = SequentialTrainer
     original = kind.train
 
     def train(trainer: Any) -> None:
         rollouts = trainer.agents.cfg.rollouts
-        observer = Observer(LIBRARY, str(trainer.agents.device), trainer.cfg.timesteps // rollouts)
+        observer = Observer(LIBRARY, str(trainer.agents.device), trainer.cfg.timesteps // rollouts, timings)
         _Hooks(trainer, observer)
 
         def loop(left: int) -> None:
@@ -49,23 +50,32 @@ class _Hooks:
         self._original = self._agent.post_interaction
         self._agent.post_interaction = self._post_interaction
         self._began = time.perf_counter()
+        self._episodes: tuple[float, float] | tuple[None, None] = (None, None)
+        """Mean return and length of those that ended last."""
 
     def _post_interaction(self, *, timestep: int, timesteps: int) -> None:
-        step = self._before + timestep
+        """The update is in the agent's own, after the last step of a rollout."""
+        step, collected = self._before + timestep, time.perf_counter()
+        if self._agent._track_rewards:  # which it forgets as soon as it has logged them
+            self._episodes = (float(np.mean(self._agent._track_rewards)), float(np.mean(self._agent._track_timesteps)))
         self._original(timestep=step, timesteps=self._timesteps)
         if (step + 1) % self._rollouts == 0:
-            done = (step + 1) // self._rollouts
-            self._observer.after_iteration(done, self._metrics(done), self._tensors, self._save)
+            done, learned = (step + 1) // self._rollouts, time.perf_counter()
+            times = (collected - self._began, learned - collected)
+            self._observer.took(self._frames // self._observer.rank.world_size, *times)
+            self._observer.after_iteration(done, self._metrics(done, *times), self._tensors, self._save)
             self._began = time.perf_counter()
 
-    def _metrics(self, done: int) -> dict[str, Any]:
+    def _metrics(self, done: int, collect_time: float, learn_time: float) -> dict[str, Any]:
         agent = self._agent
         optimizer = getattr(agent, "optimizer", None)  # one per agent, where there are several
         return {
             "env_steps": self._frames * done,
-            "fps": round(self._frames / (time.perf_counter() - self._began)),
-            "return_mean": float(np.mean(agent._track_rewards)) if agent._track_rewards else None,
-            "length_mean": float(np.mean(agent._track_timesteps)) if agent._track_timesteps else None,
+            "fps": round(self._frames / (collect_time + learn_time)),
+            "return_mean": self._episodes[0],
+            "length_mean": self._episodes[1],
+            "collect_time": round(collect_time, 4),
+            "learn_time": round(learn_time, 4),
             "learning_rate": optimizer.param_groups[0]["lr"] if isinstance(optimizer, torch.optim.Optimizer) else None,
         }
 

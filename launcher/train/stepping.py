@@ -19,7 +19,8 @@ def main() -> None:
     """Step as the plan in LAUNCHER_RUN_DIR says."""
     with training() as here:
         here.rank.barrier()
-        here.timings.begin(here.environments)
+        here.timings.begin()
+        here.timings.await_first_step(here.environments)
         done = _step(here)
         here.timings.gather(here.rank)
         here.rank.report("max_iterations" if done == here.max_iterations else "asked to stop")

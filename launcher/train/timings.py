@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from launcher.records.measured import PARTS, summary
 from launcher.train.collectives import Collectives
 
 if TYPE_CHECKING:
-    from launcher.train.environments import Environments
     from launcher.train.rank import Rank
 
 
@@ -40,23 +39,29 @@ class Timings:
         self._collectives = Collectives() if gradients_here and bench is not None else None
 
     def mark(self, phase: str) -> None:
-        """A phase of the start ends here."""
+        """A phase of the start ends here, or a further part of it."""
         if self._bench is not None:
-            self._phases[phase] = self._lap()
+            self._phases[phase] = self._phases.get(phase, 0.0) + self._lap()
 
-    def begin(self, environments: Environments) -> None:
+    def begin(self) -> None:
         """The loop begins: the last phase but the first step."""
         if self._bench is None:
             return
         self.mark("agent_creation")
         if self._collectives is not None:
             self._collectives.watch()
+
+    def await_first_step(self, environments: Any) -> None:
+        """The last phase is the one between the last mark and the end of the first step of these, which have `step`."""
+        if self._bench is None:
+            return
         step = environments.step
 
-        def first(actions: torch.Tensor) -> Any:
-            del environments.step  # of the instance: from now on it is the method again
-            stepped = step(actions)
-            self._phases["first_step"] = time.monotonic() - self._last  # the first iteration goes on
+        def first(*arguments: Any, **named: Any) -> Any:
+            if vars(environments).get("step") is first:
+                del environments.step  # of the instance: from now on it is the method again
+            stepped = step(*arguments, **named)
+            self._phases.setdefault("first_step", time.monotonic() - self._last)  # the first iteration goes on
             return stepped
 
         environments.step = first
@@ -74,6 +79,12 @@ class Timings:
         for name, value in zip(PARTS, (seconds, collect_s, learn_s, sync_s), strict=True):
             if value is not None:
                 self._series[name].append(value)
+
+    def steps(self, frames: int, seconds: Sequence[float]) -> None:
+        """Steps alone were timed elsewhere, one by one, each of so many frames of this rank's."""
+        self._frames = frames
+        for name in ("iteration_s", "collect_s"):
+            self._series[name] += seconds
 
     def between(self) -> None:
         """Collectives until here are the launcher's own, and not the iteration's that follows."""

@@ -57,7 +57,8 @@ class Training:
             randomness.set_state(self._own["random"])
             self.environments.set_state(self._own["environments"])
         self._course = Course(self.rank, self.plan["checkpoint"], self.task["solved"], self.max_iterations)
-        self.timings.begin(self.environments)
+        self.timings.begin()
+        self.timings.await_first_step(self.environments)
 
     def measure(self, steps: int, collect_time: float, learn_time: float) -> dict[str, Any]:
         """What is recorded of an iteration under every library. To be called once per iteration, on every rank.
