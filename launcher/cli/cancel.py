@@ -24,7 +24,7 @@ def cancel(argv: Sequence[str]) -> int:
     options, runs_dir = parse(parser, argv)
     for text in options.runs:
         sweep = sweepdir.find(runs_dir, text)
-        print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
+        print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else cancel_sweep(sweep))
     return 0
 
 
@@ -42,8 +42,13 @@ def cancel_run(run: RunDir) -> str:
     return f"asked {run.run_id} to save and stop"
 
 
-def _cancel_sweep(sweep: SweepDir) -> str:
-    """An array is cancelled as a whole: its waiting runs never start."""
+def cancel_sweep(sweep: SweepDir) -> str:
+    """The same of the runs of a sweep. An array is cancelled as a whole: its waiting runs never start.
+
+    Raises:
+        UserError: none of them waits or runs.
+        SchedulerError: Slurm cannot be reached.
+    """
     runs = [RunDir(path) for path in sweep.run_paths()]
     active = sum(status.active for status in statuses_of(runs))
     if not active:

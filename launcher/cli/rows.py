@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.cli.statuses import Overview
-from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.columns import is_number
 from launcher.records.result import COMPLETED, FAILED, STOPPED
@@ -67,12 +66,6 @@ class Choice:
         """Sweeps in one line each, unless only some of their runs are wanted."""
         sweeps = map(_of_sweep, sweepdir.all_sweeps(self.runs_dir))
         return [_Part(rundir.all_runs(self.runs_dir)), *(_Part(one.runs, one.sweep, not self.failed) for one in sweeps)]
-
-
-def require_sweep(runs_dir: Path, text: str) -> None:
-    """Raise a UserError unless a person's words name a sweep."""
-    if sweepdir.find(runs_dir, text) is None:
-        raise UserError(f"there is no sweep '{text}' in '{runs_dir}'; `python -m launcher status` lists them")
 
 
 @dataclass(frozen=True)

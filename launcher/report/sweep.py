@@ -12,6 +12,7 @@ from typing import Any
 from launcher.records.columns import is_number
 from launcher.records.files import Record, read_json
 from launcher.records.notes import notes_in
+from launcher.records.overrides import value_of, varying
 from launcher.records.reading import load_run
 from launcher.records.scaling import title_of
 from launcher.records.status import Status
@@ -102,29 +103,10 @@ def _plan(members: Sequence[Member]) -> Record:
 
 
 def _members(sweep: SweepDir, statuses: Sequence[Status], metric: str) -> list[Member]:
-    chosen = [_values(words) for words in sweep.overrides().values()]
-    keys = dict.fromkeys(key for values in chosen for key in values)
-    differ = [key for key in keys if len({str(one.get(key)) for one in chosen}) > 1]
+    shown = {run_id: list(map(mask, words)) for run_id, words in sweep.overrides().items()}
     return [
-        Member(one, {key: values.get(key) for key in differ}, _number(one.metrics.get(metric)))
-        for one, values in zip(statuses, chosen)
+        Member(one, values, _number(one.metrics.get(metric))) for one, values in zip(statuses, varying(shown).values())
     ]
-
-
-def _values(overrides: Sequence[str]) -> dict[str, Cell]:
-    pairs = (mask(word).partition("=") for word in overrides)
-    return {key.lstrip("+"): _cell(value) for key, _, value in pairs}
-
-
-def _cell(text: str) -> Cell:
-    """A number where it is one, else the text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(value):
-        return text
-    return int(value) if value == int(value) and abs(value) < 1e15 else value
 
 
 def _number(value: Any) -> float | None:
@@ -208,7 +190,7 @@ def _axis(name: str, values: Sequence[Cell], few: int = 6) -> Mapping[str, Any]:
 
 
 def _natural(text: str) -> tuple[bool, float, str]:
-    value = _cell(text)
+    value = value_of(text)
     return (False, value, "") if isinstance(value, (int, float)) else (True, 0.0, text)
 
 
