@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from launcher.cli.following import until_over
+from launcher.cli.main import main
 from launcher.cli.rows import Choice, Row
 from launcher.cli.status_table import cause, status_table
 from launcher.cli.status_watch import Seen, _see, picture
@@ -225,6 +226,28 @@ def kinds(text: str) -> dict[str, set[tuple[str, str]]]:
 def right(**other: tuple[str, str]) -> dict[str, set[tuple[str, str]]]:
     """What is right of each case, but for some."""
     return {name: {other.get(name.replace("-", "_"), (case.state, case.detail))} for name, case in CASES.items()}
+
+
+def test_notes_stand_below_a_run_and_a_sweep_that_are_named_and_in_json(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> str:
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    make_run(workdir / "runs" / "a-run")
+    make_sweep(workdir / "runs" / "a-sweep", 2)
+    said("note", "a-run", "the reward \x1b[31mwas wrong")
+    said("note", "a-sweep", "too few seeds")
+    said("note", "a-sweep-0001", "the best one")
+    when_noted = r"note of \w+ \d+ \d\d:\d\d: "
+    assert re.search(rf"\na-run: {when_noted}the reward  \[31mwas wrong \(\w+\)\n", said("status", "a-run"))
+    both = rf"\na-sweep: {when_noted}too few seeds \(\w+\)\na-sweep-0001: {when_noted}the best one"
+    assert re.search(both, said("status", "a-sweep"))
+    assert "note of" not in said("status")
+    rows = {row["run_id"]: row["notes"] for row in json.loads(said("status", "--json"))}
+    assert [note["text"] for note in rows["a-sweep"]] == ["too few seeds"]
+    assert rows["a-run"][0].keys() == {"time", "user", "text"}
 
 
 @dataclass

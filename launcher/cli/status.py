@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.rows import Choice, Row
-from launcher.cli.status_table import node_tables, notes, status_table
+from launcher.cli.status_table import node_tables, notes, remarks, status_table
 from launcher.cli.statuses import Overview
 from launcher.config.units import parse_age
 from launcher.errors import UserError
@@ -66,5 +66,7 @@ def _print(choice: Choice, rows: Sequence[Row], failure: str) -> None:
             print(f"\n{nodes}")
     else:
         print(f"no runs{' of that kind' if choice.failed or choice.since_s is not None else ''} in '{choice.runs_dir}'")
+    for remark in remarks(choice.notes(rows)):
+        print(remark)
     for note in notes(statuses, failure, bool(choice.runs), bad_nodes(choice.runs_dir)):
         print(note)
