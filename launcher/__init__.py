@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from launcher.api import cancel as cancel
     from launcher.api import status as status
     from launcher.api import submit as submit
+    from launcher.api import submit_sweep as submit_sweep
     from launcher.api import wait as wait
     from launcher.records.reading import load_run as load_run
     from launcher.records.reading import load_sweep as load_sweep
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 _FROM = {
     "load_run": "launcher.records.reading",
     "load_sweep": "launcher.records.reading",
+    "submit_sweep": "launcher.api",
     "wait": "launcher.api",
     "status": "launcher.api",
     "cancel": "launcher.api",

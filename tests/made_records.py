@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.records.files import write_json
+from launcher.records.measured import summary
 from launcher.records.result import Result
 
 HOSTS = ["gpu01", "gpu02"]
@@ -120,6 +121,58 @@ def make_sweep(path: Path, count: int, metric: str = "return_mean") -> Path:
         (run / "provenance.json").rename(path / "provenance.json")
         runs[run.name] = ["task=ant", f"agent.algorithm.learning_rate={10.0 ** -(number % 4 + 1):g}", f"seed={number}"]
     write_json(path / "sweep.json", {"sweep": {"metric": metric}, "runs": runs})
+    return path
+
+
+def make_benchmark(path: Path, workload: str, ranks: int = 4, library: str = "rsl_rl") -> Path:
+    """Records of a benchmark on two nodes with two ranks each; rank 3 is slow, and no other."""
+    run = make_run(path, attempts=1)
+    plan = json.loads((run / "plan.json").read_text())
+    plan["training"] |= {"bench": {"workload": workload, "warmup": 2}, "task": {"env": "Ant-v5"}, "num_envs": 16,
+                         "max_iterations": 6, "device": "cpu", "library": library}  # fmt: skip
+    write_json(run / "plan.json", plan)
+    if ranks:
+        write_json(run / "attempts/000/timings.json", {"ranks": [_timings(rank) for rank in range(ranks)]})
+    return run
+
+
+def _timings(rank: int) -> dict[str, Any]:
+    slow = 3.0 if rank == 3 else 1.0
+    series = {"iteration_s": [4.0, 6.0], "collect_s": [slow, slow], "learn_s": [3.0, 4.0], "sync_s": [1.0, 2.0]}
+    phases = {"python_imports": 2.0, "process_group": 0.5, "env_creation": slow, "agent_creation": 0.1, "first_step": 1}
+    machine = {"hostname": "gpu01", "gpu_devices": [], "cpu_name": None, "cpu_count": 8, "ram_gb": 64.0}
+    return {
+        "rank": rank, "host": "gpu01" if rank < 2 else "gpu02", "began": BEGAN + 63.0, "phases": phases,
+        "measured": summary(16 * 24, series), "machine": machine if rank % 2 == 0 else None,
+    }  # fmt: skip
+
+
+def ended_bundle(
+    ranks: int, per_rank: int, fps: float, nodes: int = 1, sync: float = 0.1, status: str = "completed"
+) -> Any:
+    """What scaling looks at of a bundle."""
+    times = {"iteration_s": 1.0, "collect_s": 0.4, "learn_s": 0.3 + sync, "sync_s": sync}
+    extra = {"world_size": ranks, "num_envs_per_rank": per_rank, "num_nodes": nodes, "cause": "oom", "message": "full",
+             "per_rank": [{"rank": 0, "host": "gpu01", **times}]}  # fmt: skip
+    runtime = {"total_fps": {"mean": fps}, "iteration_time_s": {"mean": 1.0}} if status == "completed" else None
+    return {"run": {"run_id": f"{ranks}-{fps}", "status": status}, "runtime": runtime, "extra": extra}
+
+
+def make_scaling(path: Path, sizes: Sequence[int] = (1, 2, 4), failed: bool = False) -> Path:
+    """What ``bench scaling`` leaves of two repetitions: from two ranks on, half of the time goes into synchronising."""
+    asked = {"task": "ant", "library": "rsl_rl", "cluster": "a100x2", "num_envs": 64, "world_sizes": list(sizes),
+             "scaling": ["weak", "strong"], "repetitions": 2, "runs": 4 * len(sizes) - 2}  # fmt: skip
+    runs: dict[str, list[str]] = {}
+    for rate in (950, 1050):
+        for ranks, per_rank in dict.fromkeys((one, each) for one in sizes for each in (64, 64 // one)):
+            run = make_run(path / f"{path.name}-{len(runs):04}", hosts=["gpu01"], attempts=1, iterations=PER_ATTEMPT)
+            sync = 0.0 if ranks == 1 else 0.5
+            status = "crashed" if failed and ranks == sizes[-1] else "completed"
+            bundle = ended_bundle(ranks, per_rank, rate * (1 + ranks) / 2, -(-ranks // 2), sync, status)
+            write_json(run / "benchmark.json", bundle)
+            runs[run.name] = ["task=ant", f"cluster.nproc_per_node={min(ranks, 2)}", f"num_envs={per_rank}"]
+    write_json(path / "sweep.json", {"sweep": {"metric": "return_mean"}, "runs": runs})
+    write_json(path / "scaling.json", {"asked": asked})
     return path
 
 

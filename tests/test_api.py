@@ -1,10 +1,12 @@
-"""Runs from Python: ``from launcher import submit, wait, load_run, status, cancel``."""
+"""Runs from Python: ``from launcher import submit, submit_sweep, wait, load_run, status, cancel``."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import launcher
 from launcher import api
 from launcher.config.compose import compose
 from launcher.errors import SchedulerError, UserError
-from tests.conftest import environment, only_run, script
+from tests.conftest import ROOT, environment, only_run, script
 from tests.sandbox import Sandbox
 from tests.test_slurm import in_cluster
 
@@ -47,6 +49,22 @@ def test_what_cannot_be_written_in_a_configuration_is_a_mistake(workdir: Path) -
 def test_a_mistake_is_an_exception_and_leaves_nothing(workdir: Path, words: list[Any], answer: str) -> None:
     with pytest.raises(UserError, match=answer):
         launcher.submit(*words)
+    assert not list(workdir.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "runs", "answer"),
+    [
+        (["task=cartpole"], [], "without runs"),
+        (["task=cartpole"], [{"seed": 1}, ["seed=2", {"taks": 3}]], "did you mean task"),
+        (["seed=1,2", "dry_run=true"], None, "starts nothing"),
+        (["hydra/sweeper=optuna"], None, "-m"),
+        ([], ["cluster=local", "cluster=a100x2"], "either here or on Slurm"),
+    ],
+)
+def test_a_mistake_in_any_run_of_a_sweep_leaves_nothing(workdir: Path, words: Any, runs: Any, answer: str) -> None:
+    with pytest.raises(UserError, match=answer):
+        launcher.submit_sweep(*words, runs=runs)
     assert not list(workdir.iterdir())
 
 
@@ -122,3 +140,61 @@ def test_a_job_is_submitted_waited_for_and_read(sandbox: Sandbox, workdir: Path)
     done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=200)
     assert done.returncode == 0, done.stderr
     assert_all_of_it(done.stdout, only_run(workdir))
+
+
+EXAMPLE = re.compile(r"### From Python\n\n.*\n\n((?:    .*\n|\n)+)")
+
+
+@pytest.mark.train
+def test_the_example_of_a_sweep_in_the_documentation_runs(workdir: Path) -> None:
+    found = EXAMPLE.search((ROOT / "docs/sweeps.md").read_text())
+    assert found is not None
+    small = '"cluster=local", {"num_envs": 8, "max_iterations": 2}'
+    code = textwrap.dedent(found[1]).replace('"cluster=a100x2"', small)
+    assert small in code
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=workdir, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[:2] for line in lines[:-1]] == [["0.001", "completed"], ["0.01", "completed"]]
+    assert re.fullmatch(r"best: \d{8}-\d{6}-sweep-....-000[01]", " ".join(lines[-1]))
+
+
+SWEEP = """\
+import json
+from launcher import cancel, load_sweep, status, submit_sweep, wait
+common = ["task=script", "library=torchrun", {"task.path": "train it.py"}, "cluster=sandbox", "cluster.gpus_per_node=1"]
+sweep = submit_sweep(*common, "sweep.metric=loss", runs=[{"task.args": ["ends"]}, {"task.args": ["stays"]}])
+before = [one.state for one in status(sweep)]
+wait(sweep[0])
+try:
+    wait(sweep, timeout=1)
+    said = "it cannot be over"
+except TimeoutError as error:
+    said = str(error)
+cancel(sweep)
+rows = [[row["task.args"], row["outcome"], row["loss"]] for row in wait(sweep).table.rows()]
+jobs = {one.where.partition("_")[0] for one in status(load_sweep(sweep.sweep_id))}
+print(json.dumps([before, said, rows, len(jobs)]))
+"""
+ENDS_OR_STAYS = """\
+import os, sys, time
+with open(os.environ["LAUNCHER_PROGRESS"], "a") as file:
+    file.write('{"iteration": 1, "loss": 0.5}\\n')
+while sys.argv[1] == "stays" and not os.path.exists(os.environ["LAUNCHER_STOP_FILE"]):
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.train
+def test_a_sweep_is_one_array_that_is_waited_for_cancelled_and_read(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, ENDS_OR_STAYS)
+    done = sandbox.run([sys.executable, "-c", SWEEP], cwd=workdir, env=in_cluster(sandbox), timeout=200)
+    assert done.returncode == 0, done.stderr
+    before, said, rows, jobs = json.loads(done.stdout)
+    assert set(before) <= {"pending", "running"}
+    assert "1 of 2 runs go on" in said or "is not over" in said
+    assert rows == [["['ends']", "completed", 0.5], ["['stays']", "stopped", 0.5]]
+    assert jobs == 1

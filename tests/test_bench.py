@@ -26,7 +26,7 @@ from launcher.records.rundir import RunDir
 from launcher.records.scaling import summed_up
 from launcher.report.scaling_chart import draw
 from tests.conftest import Launch, only_run, result_of
-from tests.made_records import BEGAN, make_run
+from tests.made_records import BEGAN, ended_bundle, make_benchmark, make_run
 from tests.sandbox import Sandbox
 from tests.test_slurm import launch_on
 
@@ -42,35 +42,12 @@ def valid(bundle: Any) -> Any:
     return bundle
 
 
-def made(path: Path, workload: str, ranks: int = 4, library: str = "rsl_rl") -> Path:
-    """Records of a benchmark on two nodes with two ranks each; rank 3 is slow, and no other."""
-    run = make_run(path, attempts=1)
-    plan = json.loads((run / "plan.json").read_text())
-    plan["training"] |= {"bench": {"workload": workload, "warmup": 2}, "task": {"env": "Ant-v5"}, "num_envs": 16,
-                         "max_iterations": 6, "device": "cpu", "library": library}  # fmt: skip
-    write_json(run / "plan.json", plan)
-    if ranks:
-        write_json(run / "attempts/000/timings.json", {"ranks": [_rank(rank) for rank in range(ranks)]})
-    return run
-
-
-def _rank(rank: int) -> dict[str, Any]:
-    slow = 3.0 if rank == 3 else 1.0
-    series = {"iteration_s": [4.0, 6.0], "collect_s": [slow, slow], "learn_s": [3.0, 4.0], "sync_s": [1.0, 2.0]}
-    phases = {"python_imports": 2.0, "process_group": 0.5, "env_creation": slow, "agent_creation": 0.1, "first_step": 1}
-    machine = {"hostname": "gpu01", "gpu_devices": [], "cpu_name": None, "cpu_count": 8, "ram_gb": 64.0}
-    return {
-        "rank": rank, "host": "gpu01" if rank < 2 else "gpu02", "began": BEGAN + 63.0, "phases": phases,
-        "measured": summary(16 * 24, series), "machine": machine if rank % 2 == 0 else None,
-    }  # fmt: skip
-
-
 def bundle_at(run: Path, result: Result = ENDED) -> Any:
     return valid(bundle_of(load_run(run), result))
 
 
 def test_a_trainings_throughput_is_that_of_all_ranks_over_all_of_the_time(tmp_path: Path) -> None:
-    bundle = bundle_at(made(tmp_path / "run", "training"))
+    bundle = bundle_at(make_benchmark(tmp_path / "run", "training"))
     runtime = bundle["runtime"]
     assert (runtime["iterations_completed"], runtime["steps_per_iteration"]) == (2, 4 * 16 * 24)
     assert runtime["total_fps"]["mean"] == pytest.approx(2 * 4 * 16 * 24 / 10.0)
@@ -85,7 +62,7 @@ def test_a_trainings_throughput_is_that_of_all_ranks_over_all_of_the_time(tmp_pa
 
 
 def test_stepping_is_rank_0s_alone(tmp_path: Path) -> None:
-    bundle = bundle_at(made(tmp_path / "run", "runtime"))
+    bundle = bundle_at(make_benchmark(tmp_path / "run", "runtime"))
     assert bundle["runtime"]["total_fps"]["mean"] == pytest.approx(2 * 16 * 24 / 10.0)
     assert bundle["runtime"]["environment_step_timing"]["environment_step_time_s"]["mean"] == 1.0
     assert (bundle["run"]["num_envs"], bundle["run"]["framework"]) == (16, None)
@@ -94,7 +71,7 @@ def test_stepping_is_rank_0s_alone(tmp_path: Path) -> None:
 
 
 def test_a_start_is_told_phase_by_phase_from_the_launch_on(tmp_path: Path) -> None:
-    bundle = bundle_at(made(tmp_path / "run", "startup"))
+    bundle = bundle_at(make_benchmark(tmp_path / "run", "startup"))
     phases = {name: phase["total_time_s"] for name, phase in bundle["phases"].items()}
     assert list(phases) == ["app_launch", "python_imports", "process_group", "env_creation", "agent_creation",
                             "first_step"]  # fmt: skip
@@ -104,7 +81,7 @@ def test_a_start_is_told_phase_by_phase_from_the_launch_on(tmp_path: Path) -> No
 
 
 def test_the_slowest_rank_is_named_with_its_host_and_every_node_with_its_resources(tmp_path: Path) -> None:
-    extra = bundle_at(made(tmp_path / "run", "training"))["extra"]
+    extra = bundle_at(make_benchmark(tmp_path / "run", "training"))["extra"]
     assert extra["ranks"]["collect_s"] == {
         "min": 1.0, "median": 1.0, "max": 3.0, "slowest_rank": 3, "slowest_host": "gpu02",
     }  # fmt: skip
@@ -115,7 +92,7 @@ def test_the_slowest_rank_is_named_with_its_host_and_every_node_with_its_resourc
 
 
 def test_a_failed_benchmark_says_why_and_what_it_had_measured(tmp_path: Path) -> None:
-    bundle = bundle_at(made(tmp_path / "run", "training", ranks=0), LOST)
+    bundle = bundle_at(make_benchmark(tmp_path / "run", "training", ranks=0), LOST)
     assert bundle["run"]["status"] == "crashed"
     extra = bundle["extra"]
     assert (extra["cause"], extra["failed_host"], extra["message"]) == (
@@ -125,7 +102,7 @@ def test_a_failed_benchmark_says_why_and_what_it_had_measured(tmp_path: Path) ->
 
 
 def test_a_failed_training_still_tells_the_throughput_until_then(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", "training", ranks=0)
+    run = make_benchmark(tmp_path / "run", "training", ranks=0)
     rows = [{"iteration": number, "time": BEGAN + 70 + number, "env_steps": 640 * number, "collect_time": 0.5,
              "learn_time": 0.25} for number in range(1, 6)]  # fmt: skip
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -137,7 +114,7 @@ def test_a_failed_training_still_tells_the_throughput_until_then(tmp_path: Path)
 @pytest.mark.parametrize("workload", ["startup", "runtime", "training"])
 @pytest.mark.parametrize("missing", ["attempts/000", "attempts/000/timings.json", "metrics.jsonl", "provenance.json"])
 def test_whatever_is_missing_of_the_records_there_is_a_bundle(tmp_path: Path, workload: str, missing: str) -> None:
-    run = made(tmp_path / "run", workload)
+    run = make_benchmark(tmp_path / "run", workload)
     path = run / missing
     if path.is_dir():
         path.rename(tmp_path / "gone")
@@ -148,7 +125,7 @@ def test_whatever_is_missing_of_the_records_there_is_a_bundle(tmp_path: Path, wo
 
 
 def test_the_parts_of_an_iteration_make_the_whole_and_one_that_cannot_be_timed_is_left_out(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", "training")
+    run = make_benchmark(tmp_path / "run", "training")
     parts = parts_of(bundle_at(run))
     assert parts == pytest.approx({"stepping": 1.0, "learning": 2.0, "synchronising": 1.5, "other": 0.5})
     ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
@@ -325,7 +302,7 @@ def test_the_first_step_is_timed_once_whoever_else_stands_in_front_of_it() -> No
 
 
 def test_show_finds_the_bundle_and_writes_one_that_is_missing(launch: Launch, workdir: Path) -> None:
-    made(workdir / "runs" / "one", "training")
+    make_benchmark(workdir / "runs" / "one", "training")
     assert json.loads(launch("bench", "show", "one", "--json", "-o", "out.json").stdout)["run"]["run_id"] == "one"
     assert valid(json.loads((workdir / "out.json").read_text())) == json.loads(
         (workdir / "runs/one/benchmark.json").read_text()
@@ -343,28 +320,19 @@ def test_show_finds_the_bundle_and_writes_one_that_is_missing(launch: Launch, wo
 
 
 def test_the_bundle_stands_among_the_records(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", "training")
+    run = make_benchmark(tmp_path / "run", "training")
     write_bundle(RunDir(run), ENDED)
     assert valid(json.loads((run / "benchmark.json").read_text())) == bundle_at(run)
 
 
-def ended(ranks: int, per_rank: int, fps: float, nodes: int = 1, sync: float = 0.1, status: str = "completed") -> Any:
-    """What scaling looks at of a bundle."""
-    times = {"iteration_s": 1.0, "collect_s": 0.4, "learn_s": 0.3 + sync, "sync_s": sync}
-    extra = {"world_size": ranks, "num_envs_per_rank": per_rank, "num_nodes": nodes, "cause": "oom", "message": "full",
-             "per_rank": [{"rank": 0, "host": "gpu01", **times}]}  # fmt: skip
-    runtime = {"total_fps": {"mean": fps}, "iteration_time_s": {"mean": 1.0}} if status == "completed" else None
-    return {"run": {"run_id": f"{ranks}-{fps}", "status": status}, "runtime": runtime, "extra": extra}
-
-
 ASKED = {"task": "ant", "library": "skrl", "cluster": "lab", "num_envs": 64, "world_sizes": [1, 2, 4],
          "scaling": ["weak", "strong"], "repetitions": 2, "runs": 10}  # fmt: skip
-ALONE = [ended(1, 64, 1000), ended(1, 64, 1100)]
+ALONE = [ended_bundle(1, 64, 1000), ended_bundle(1, 64, 1100)]
 
 
 def test_efficiency_is_throughput_against_as_many_times_one_rank(tmp_path: Path) -> None:
-    two, four = [ended(2, 64, 1900), ended(2, 64, 1890)], [ended(4, 64, 3000, 2)]
-    found = summed_up(ASKED, [*ALONE, *two, *four, ended(2, 32, 1500)])
+    two, four = [ended_bundle(2, 64, 1900), ended_bundle(2, 64, 1890)], [ended_bundle(4, 64, 3000, 2)]
+    found = summed_up(ASKED, [*ALONE, *two, *four, ended_bundle(2, 32, 1500)])
     weak, strong = found["points"][:3], found["points"][3:]
     assert [point["fps"] and point["fps"]["median"] for point in weak] == [1050, 1895, 3000]
     assert [point["efficiency"] for point in weak] == pytest.approx([1, 1895 / 2100, 3000 / 4200])
@@ -378,8 +346,8 @@ def test_efficiency_is_throughput_against_as_many_times_one_rank(tmp_path: Path)
 
 
 def test_more_nodes_that_are_slower_and_synchronising_that_dominates_are_said() -> None:
-    slower = [ended(4, 64, 900, nodes=2, sync=0.6), ended(4, 64, 950, nodes=2, sync=0.6)]
-    found = summed_up({**ASKED, "scaling": ["weak"]}, [*ALONE, ended(2, 64, 1050), *slower])
+    slower = [ended_bundle(4, 64, 900, nodes=2, sync=0.6), ended_bundle(4, 64, 950, nodes=2, sync=0.6)]
+    found = summed_up({**ASKED, "scaling": ["weak"]}, [*ALONE, ended_bundle(2, 64, 1050), *slower])
     assert found["findings"] == [
         "2 nodes are slower than 1 for this task (weak scaling): 925 against 1,050 frames/s",
         "synchronising dominates with 4 ranks (weak scaling, 64 environments each): 46% of an iteration, more than"
@@ -388,7 +356,7 @@ def test_more_nodes_that_are_slower_and_synchronising_that_dominates_are_said() 
 
 
 def test_what_is_within_the_spread_is_not_called_slower_and_what_failed_is_named() -> None:
-    found = summed_up(ASKED, [*ALONE, ended(2, 64, 1050), ended(2, 64, 0, status="crashed")])
+    found = summed_up(ASKED, [*ALONE, ended_bundle(2, 64, 1050), ended_bundle(2, 64, 0, status="crashed")])
     assert found["findings"] == []
     assert found["points"][1]["failed"] == [{"run_id": "2-0", "cause": "oom", "message": "full"}]
     assert "oom: full (2-0)" in describe_scaling(found)
@@ -426,7 +394,7 @@ def test_numbers_of_ranks_that_cannot_be_had_are_refused(words: list[str], told:
 
 
 def test_a_difference_beyond_the_noise_is_marked_and_one_within_it_is_not(tmp_path: Path) -> None:
-    first = bundle_at(made(tmp_path / "first", "training"))
+    first = bundle_at(make_benchmark(tmp_path / "first", "training"))
     second = json.loads(json.dumps(first))
     for bundle, fps in ((first, 1000.0), (second, 1200.0)):
         bundle["runtime"]["total_fps"] = {"mean": fps, "std": 50.0, "peak": fps}
@@ -446,7 +414,7 @@ def test_a_difference_beyond_the_noise_is_marked_and_one_within_it_is_not(tmp_pa
 @pytest.mark.parametrize("workload", ["startup", "runtime", "training"])
 def test_a_benchmark_does_not_differ_from_itself(tmp_path: Path, workload: str) -> None:
     for ranks in (4, 0):
-        bundle = bundle_at(made(tmp_path / f"{workload}-{ranks}", workload, ranks=ranks))
+        bundle = bundle_at(make_benchmark(tmp_path / f"{workload}-{ranks}", workload, ranks=ranks))
         found = compared(bundle, bundle)
         assert found["differs"] == [] and not any(one["verdict"] or one["change"] for one in found["measures"])
         assert ranks == 0 or found["measures"]
@@ -454,7 +422,7 @@ def test_a_benchmark_does_not_differ_from_itself(tmp_path: Path, workload: str) 
 
 def test_compare_takes_files_and_runs_of_the_same_kind(launch: Launch, workdir: Path) -> None:
     for name, workload in (("one", "training"), ("two", "training"), ("other", "runtime")):
-        write_bundle(RunDir(made(workdir / "runs" / name, workload)), ENDED)
+        write_bundle(RunDir(make_benchmark(workdir / "runs" / name, workload)), ENDED)
     done = launch("bench", "compare", "one", "runs/two/benchmark.json")
     assert done.returncode == 0, done.stderr
     assert "throughput" in done.stdout and "+0.0%" in done.stdout

@@ -14,6 +14,7 @@ import launcher
 from launcher.errors import UserError
 from launcher.records.columns import Table
 from launcher.records.files import spread_json_lines
+from launcher.records.overrides import value_of, varying
 from tests.made_records import HOSTS, make_run, make_sweep
 
 ROWS = st.lists(st.dictionaries(st.sampled_from("abcd"), st.none() | st.integers()), max_size=6)
@@ -77,7 +78,44 @@ def test_the_runs_of_a_sweep_are_read_in_its_order(tmp_path: Path) -> None:
     make_sweep(tmp_path / "a-sweep", 3)
     runs = launcher.load_sweep("a-sweep", tmp_path)
     assert [run.run_id for run in runs] == ["a-sweep-0000", "a-sweep-0001", "a-sweep-0002"]
-    assert launcher.load_sweep("none", tmp_path) == []
+    assert [run.run_id for run in runs[1:]] == ["a-sweep-0001", "a-sweep-0002"]
+    with pytest.raises(UserError, match="there is no sweep 'none'"):
+        launcher.load_sweep("none", tmp_path)
+
+
+def test_a_sweep_is_a_table_of_what_runs_were_given_and_what_came_of_them(tmp_path: Path) -> None:
+    sweep = make_sweep(tmp_path / "a-sweep", 3)
+    (sweep / "a-sweep-0001" / "result.json").unlink()
+    (sweep / "a-sweep-0002" / "result.json").unlink()
+    (sweep / "a-sweep-0002" / "metrics.jsonl").unlink()
+    read = launcher.load_sweep("a-sweep", tmp_path)
+    rows = [
+        [row[name] for name in ("run_id", "agent.algorithm.learning_rate", "seed", "outcome", "iteration", read.metric)]
+        for row in read.table.rows()
+    ]
+    assert rows == [
+        ["a-sweep-0000", 0.1, 0, "completed", 20, 400.0],
+        ["a-sweep-0001", 0.01, 1, None, 20, 200.0],
+        ["a-sweep-0002", 0.001, 2, None, None, None],
+    ]
+    assert "task" not in read.table
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from(["a", "b.c", "+d"]), st.integers(0, 2)), max_size=3), min_size=1))
+def test_values_are_those_in_which_runs_differ(runs: list[list[tuple[str, int]]]) -> None:
+    words = {str(number): [f"{key}={value}" for key, value in one] for number, one in enumerate(runs)}
+    given_to = [{key.lstrip("+"): value for key, value in one} for one in runs]
+    found = varying(words)
+    for key in {key for one in given_to for key in one}:
+        same = len({one.get(key) for one in given_to}) == 1
+        assert [one.get(key) for one in found.values()] == (
+            [None] * len(runs) if same else [one.get(key) for one in given_to]
+        )
+
+
+def test_a_value_is_a_number_or_the_text_that_was_meant() -> None:
+    texts = ("3", "1e-5", "0.5", "abc", "'train it.py'", r"'it\'s'", '"a b"', "nan", "[1,2]", "'1'", "")
+    assert list(map(value_of, texts)) == [3, 1e-5, 0.5, "abc", "train it.py", "it's", "a b", "nan", "[1,2]", "1", ""]
 
 
 def test_a_run_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:

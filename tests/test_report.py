@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from launcher.cli.main import main
 from launcher.records.files import append_json_line
+from launcher.records.result import Result
 from launcher.report.page import duration, number, unit_of
 from launcher.report.thin import averaged, means, rounded, thinned
 from tests.conftest import ROOT
-from tests.made_records import make_run, make_sweep
+from tests.made_records import make_benchmark, make_run, make_scaling, make_sweep
 
 HOSTILE = """</script><script>hacked()</script>"'><img src=x onerror=hacked()>"""
 
@@ -146,11 +147,77 @@ def test_a_sweep_that_has_not_begun_has_a_page(runs: Path) -> None:
     assert "2 runs" in text_of(page_of("a-sweep"))
 
 
+def test_the_page_of_a_scaling_benchmark_has_its_sentences_table_and_curves(runs: Path) -> None:
+    page = page_of(make_scaling(runs / "how-it-scales").name)
+    text = text_of(page)
+    for said in (
+        "scaling of ant with rsl_rl on a100x2", "10 runs: 10 completed",
+        "efficiency, weak scaling 62% 4 ranks against 1",
+        "Synchronising dominates with 4 ranks (weak scaling, 64 environments each): 42% of an iteration",
+        "Weak scaling: 64 environments a rank", "Strong scaling: 64 environments in all",
+        "weak 4 2 64 2,500 2,375 2,625 62", "strong 4 2 16 2,500 2,375 2,625 62",
+    ):  # fmt: skip
+        assert said in text
+    throughput, efficiency = charts_of(page, "scaling")[:2]
+    assert throughput["points"] == [[1, 1000, 950, 1050], [2, 1500, 1425, 1575], [4, 2500, 2375, 2625]]
+    assert throughput["ideal"] == {"name": "N × one rank", "points": [[1, 1000], [2, 2000], [4, 4000]]}
+    assert efficiency["points"][2] == [4, 62.5, 59.375, 65.625]
+    parts = {one["name"]: one["values"] for one in charts_of(page, "parts")[0]["series"]}
+    assert parts["stepping"] == [0.4, 0.4, 0.4] and parts["synchronising"] == [0, 0.5, 0.5]
+    assert not charts_of(page, "parallel")
+
+
+def test_of_a_scaling_benchmark_what_failed_is_named_and_what_has_not_ended_is_no_obstacle(runs: Path) -> None:
+    sweep = make_scaling(runs / "how-it-scales", failed=True)
+    assert (
+        "how-it-scales-0002: oom full" not in (text := text_of(page_of("how-it-scales")))
+        and "4-2375.0: oom full" in text
+    )
+    assert "weak 4 2 64" in text and "4 ranks against" not in text
+    for name in ("benchmark.json", "result.json", "submission.json"):
+        for record in sweep.glob(f"*/{name}"):
+            record.unlink()
+    assert "Nothing has been measured yet." in text_of(page_of("how-it-scales"))
+
+
+def test_a_benchmarks_page_has_its_throughput_its_parts_and_its_slowest_rank(runs: Path) -> None:
+    make_benchmark(runs / "a-run", "training")
+    page = page_of("a-run")
+    text = text_of(page)
+    for said in (
+        "frames/s of all ranks 307 single iterations ± 91", "one iteration 5 s ± 1.4 s", "after 2 that do not count",
+        "slowest rank 3 on gpu02: stepping 3 s, median 1 s", "stepping 1 1 3 3 gpu02",
+    ):  # fmt: skip
+        assert said in text
+    iteration, start = charts_of(page, "parts")
+    assert iteration["labels"] == ["0", "1", "2", "3"]
+    assert {one["name"]: one["values"][3] for one in iteration["series"]} == {
+        "stepping": 3, "learning": 2, "synchronising": 1.5, "other": 0,
+    }  # fmt: skip
+    assert [one["name"] for one in start["series"]][:2] == ["app launch", "python imports"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "ranks", "said"),
+    [
+        ("startup", 4, "start of rank 0 7.6 s from the launch to the first step"),
+        ("runtime", 4, "frames/s of rank 0"),
+        ("training", 0, "Nothing was measured."),
+    ],
+)
+def test_every_benchmark_has_a_page(runs: Path, workload: str, ranks: int, said: str) -> None:
+    run = make_benchmark(runs / "a-run", workload, ranks)
+    assert said in text_of(page_of("a-run"))
+    (run / "benchmark.json").unlink()
+    Result("failed", "killed", "its job was cancelled").write(run / "result.json")
+    assert "the numbers are those until then" in text_of(page_of("a-run"))
+
+
 def test_what_a_person_named_cannot_become_markup(runs: Path) -> None:
     make_run(runs / "a-run", hosts=[HOSTILE, "gpu02"], name=HOSTILE, config=HOSTILE)
     page = page_of("a-run")
     assert "<script>hacked" not in page and "<img" not in page[: page.index('<script type="application/json"')]
-    assert page.count("</script>") == 4
+    assert page.count("</script>") == 5
     assert charts_of(page, "timeline")[0]["lanes"][1] == HOSTILE
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from launcher.cli.main import main
-from tests.made_records import make_run, make_sweep
+from tests.made_records import make_run, make_scaling, make_sweep
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -119,6 +119,37 @@ def test_a_sweeps_table_is_sorted_and_filtered(show: Open, tmp_path: Path) -> No
         )
         == 14
     )
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("dark", PHONE), ("light", DESKTOP)], ids=["phone", "desktop"])
+def test_the_page_of_a_scaling_benchmark_tells_the_numbers_of_a_point(
+    show: Open, tmp_path: Path, scheme: str, viewport: dict[str, int]
+) -> None:
+    make_scaling(tmp_path / "runs" / "how-it-scales")
+    page = show("how-it-scales", scheme, viewport)
+    assert draw_all(page) == 6
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    for title, said in {
+        "Throughput": ("2 ranks", "1,500 frames/s", "1,425 to 1,575 in 2 repetitions", "N × one rank: 2,000"),
+        "An iteration": ("ranks 2: 1.2 s", "synchronising 0.5 s, 42%", "stepping 0.4 s, 33%"),
+    }.items():
+        chart = page.locator("figure", has_text=title).first.locator("[data-chart]")
+        chart.scroll_into_view_if_needed()
+        chart.evaluate(
+            "one => echarts.getInstanceByDom(one).dispatchAction({type: 'showTip', seriesIndex: 1, dataIndex: 1})"
+        )
+        assert [words for words in said if words not in chart.inner_text()] == []
+
+
+def test_names_of_many_gpus_stand_above_their_chart_whole(show: Open, tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "a-run", hosts=["a-host-with-a-long-name", "gpu02"])
+    page = show("a-run", "dark", PHONE)
+    draw_all(page)
+    chart = page.locator("figure", has_text="GPU use").locator("[data-chart]")
+    top = chart.evaluate("one => echarts.getInstanceByDom(one).getOption().grid[0].top")
+    assert top > 60  # three lines of names
+    option = chart.evaluate("one => echarts.getInstanceByDom(one).getOption().legend[0]")
+    assert len(option["data"]) == 4 and option.get("type", "plain") == "plain"
 
 
 def test_names_that_are_scripts_do_nothing(show: Open, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -24,16 +24,19 @@ from typing import Any
 
 import pytest
 
+from launcher.cli.following import until_over
+from launcher.cli.main import main
 from launcher.cli.rows import Choice, Row
 from launcher.cli.status_table import cause, status_table
 from launcher.cli.status_watch import Seen, _see, picture
 from launcher.cli.statuses import Overview
+from launcher.cli.sweep_watch import follow_jobs
 from launcher.cli.table import Fit, table
 from launcher.errors import SchedulerError
 from launcher.records.files import append_json_line, write_json
 from launcher.records.result import Result
 from launcher.records.rundir import RunDir
-from launcher.records.status import Status, status_of
+from launcher.records.status import VERDICT_S, Status, status_of
 from launcher.slurm import commands
 from launcher.slurm.queue import Job
 from tests.conftest import ROOT, Launch, environment, launcher_command
@@ -223,6 +226,94 @@ def kinds(text: str) -> dict[str, set[tuple[str, str]]]:
 def right(**other: tuple[str, str]) -> dict[str, set[tuple[str, str]]]:
     """What is right of each case, but for some."""
     return {name: {other.get(name.replace("-", "_"), (case.state, case.detail))} for name, case in CASES.items()}
+
+
+def test_notes_stand_below_a_run_and_a_sweep_that_are_named_and_in_json(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> str:
+        assert main([*words]) == 0
+        return capsys.readouterr().out
+
+    make_run(workdir / "runs" / "a-run")
+    make_sweep(workdir / "runs" / "a-sweep", 2)
+    said("note", "a-run", "the reward \x1b[31mwas wrong")
+    said("note", "a-sweep", "too few seeds")
+    said("note", "a-sweep-0001", "the best one")
+    when_noted = r"note of \w+ \d+ \d\d:\d\d: "
+    assert re.search(rf"\na-run: {when_noted}the reward  \[31mwas wrong \(\w+\)\n", said("status", "a-run"))
+    both = rf"\na-sweep: {when_noted}too few seeds \(\w+\)\na-sweep-0001: {when_noted}the best one"
+    assert re.search(both, said("status", "a-sweep"))
+    assert "note of" not in said("status")
+    rows = {row["run_id"]: row["notes"] for row in json.loads(said("status", "--json"))}
+    assert [note["text"] for note in rows["a-sweep"]] == ["too few seeds"]
+    assert rows["a-run"][0].keys() == {"time", "user", "text"}
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody sleeps; it begins now."""
+
+    now: float
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < NOW + 300, "nobody waits that long"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(float(int(time.time())))
+    for module in ("cli.following", "cli.statuses", "cli.sweep_watch", "records.status"):
+        monkeypatch.setattr(f"launcher.{module}.time", clock)
+    return clock
+
+
+def failed_now(directory: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    """A run whose job has just failed, without a verdict, says a Slurm that remembers it."""
+    run = make_open_run(directory / "runs" / "a-run", "4711", attempts=0)
+    said = "4711|" + queued("FAILED", "NonZeroExitCode", "gpu01", end=when(clock.now))
+    Many(directory).slurm(f"echo '{said}'", "true")
+    monkeypatch.setenv("PATH", f"{directory / 'bin'}:{os.environ['PATH']}")
+    return RunDir(run)
+
+
+def the_sweeps_line(run: RunDir) -> None:
+    follow_jobs([run], "cancel")
+
+
+def one_run(run: RunDir) -> None:
+    list(until_over(run))
+
+
+@pytest.mark.parametrize("follow", [one_run, the_sweeps_line])
+def test_a_late_verdict_is_waited_for_once(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, follow: Callable[[RunDir], None]
+) -> None:
+    run, began = failed_now(tmp_path, clock, monkeypatch), clock.now
+    follow(run)
+    assert VERDICT_S <= clock.now - began <= VERDICT_S + 2.5
+
+
+@pytest.mark.parametrize("follow", [one_run, the_sweeps_line])
+def test_a_verdict_that_comes_late_ends_the_wait(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, follow: Callable[[RunDir], None]
+) -> None:
+    run, began = failed_now(tmp_path, clock, monkeypatch), clock.now
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+        if clock.now - began > 12 and not run.result.exists():
+            Result("failed", "setup").write(run.result)
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    follow(run)
+    assert 12 < clock.now - began < 15
 
 
 def test_hundreds_of_runs_are_right_in_every_state_for_one_question_each(launch: Launch, many: Many) -> None:

@@ -10,7 +10,7 @@ from launcher.cli.arguments import Arguments, read
 from launcher.cli.bench_compare import compare
 from launcher.cli.bench_overhead import overhead
 from launcher.cli.bench_runs import aside, benchmark_overrides, bundle_if_ended, bundle_in
-from launcher.cli.bench_scaling import is_scaling, scaling, show_scaling
+from launcher.cli.bench_scaling import found_in, scaling, show_scaling
 from launcher.cli.bench_text import describe_bundle
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.start import as_typed, composed_of, start_plan
@@ -98,8 +98,8 @@ def _show(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="PLACE", help="write it to this file, or directory, too")
     options, runs_dir = parse(parser, argv)
     sweep = sweepdir.find(runs_dir, options.run)
-    if sweep is not None and is_scaling(sweep):
-        show_scaling(sweep, options.json, options.output)
+    if sweep is not None and (found := found_in(sweep)):
+        show_scaling(sweep, found, options.json, options.output)
         return 0
     _tell(rundir.find(runs_dir, options.run), options.json, options.output)
     return 0

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from launcher.cli.start import as_typed
 from launcher.cli.statuses import statuses_of
 from launcher.errors import UserError
-from launcher.records.bundle import write_bundle
-from launcher.records.files import Record, read_json
+from launcher.records.bundle import bundle_of
+from launcher.records.files import Record, read_json, write_json
+from launcher.records.reading import Run
 from launcher.records.result import FAILED, STOPPED, Result, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.status import LOST
@@ -50,9 +51,12 @@ def bundle_in(run: RunDir) -> Record:
 
 def bundle_if_ended(run: RunDir) -> Record | None:
     """The bundle of a run that is a benchmark; made here where nobody was left to do it, as when its job was lost."""
-    if not run.benchmark.exists() and (result := _end_of(run)) is not None:
-        write_bundle(run, result)
-    return read_json(run.benchmark)
+    if run.benchmark.exists() or (result := _end_of(run)) is None:
+        return read_json(run.benchmark)
+    bundle = bundle_of(Run(run), result)
+    with contextlib.suppress(OSError):  # the records may be somebody else's
+        write_json(run.benchmark, bundle)
+    return bundle
 
 
 def _end_of(run: RunDir) -> Result | None:

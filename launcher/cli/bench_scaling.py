@@ -16,16 +16,15 @@ from launcher.cli.table import table
 from launcher.config.bench import scaling_runs
 from launcher.config.schema import Config
 from launcher.errors import UserError
-from launcher.records.files import Record, read_json, write_json
+from launcher.records.files import Record, write_json
 from launcher.records.result import read_result
 from launcher.records.rundir import RunDir
-from launcher.records.scaling import summed_up
+from launcher.records.scaling import FILE, asked_of, summed_up, title_of
 from launcher.records.sweepdir import SweepDir
 from launcher.report.scaling_chart import draw
 from launcher.submit.arrays import Member
 from launcher.submit.sweep import require
 
-_FILE = "scaling.json"
 _ONE_AT_A_TIME = "sweep.parallel=1"
 """Runs beside each other would measure each other."""
 
@@ -39,7 +38,7 @@ def scaling(arguments: Arguments) -> int:
     followed: list[RunDir] = []
 
     def start(sweep: SweepDir, members: Sequence[Member], wait: bool) -> int:
-        write_json(sweep.path / _FILE, {"asked": _asked(config, len(members))})
+        write_json(sweep.path / FILE, {"asked": _asked(config, len(members))})
         if start_and_follow(sweep, members, wait):
             followed.extend(RunDir(Path(member.plan.run_dir)) for member in members)
         else:
@@ -49,8 +48,8 @@ def scaling(arguments: Arguments) -> int:
     sweeping = Sweeping(arguments, require, start)
     with aside(arguments.json):
         sweeping.launch(jobs, 0)
-    if followed:
-        show_scaling(sweeping.directory, arguments.json, arguments.output)
+    if followed and (found := found_in(sweeping.directory)):
+        show_scaling(sweeping.directory, found, arguments.json, arguments.output)
     return exit_code(read_result(run.result) for run in followed)
 
 
@@ -68,23 +67,24 @@ def _asked(config: Config, runs: int) -> Record:
     }
 
 
-def is_scaling(sweep: SweepDir) -> bool:
-    """Whether the sweep is one of a benchmark's."""
-    return (sweep.path / _FILE).is_file()
+def found_in(sweep: SweepDir) -> Record | None:
+    """What a benchmark of scaling has shown until now; None of another sweep."""
+    if (asked := asked_of(sweep)) is None:
+        return None
+    bundles = (bundle_if_ended(RunDir(path)) for path in sweep.run_paths())
+    return {"sweep_id": sweep.sweep_id, **summed_up(asked, [one for one in bundles if one is not None])}
 
 
-def show_scaling(sweep: SweepDir, as_json: bool, output: str | None) -> None:
-    """Sum up what has ended, write it down with its picture, and print it.
+def show_scaling(sweep: SweepDir, found: Record, as_json: bool, output: str | None) -> None:
+    """Write down what was found with its picture, and print it.
 
     Raises:
         UserError: nothing has ended yet, or `output` is no directory that can be written.
     """
-    asked = (read_json(sweep.path / _FILE) or {})["asked"]
-    if not (bundles := _ended(sweep)):
+    if not found["ended"]:
         raise UserError(f"no run of '{sweep.sweep_id}' has ended: python -m launcher status {as_typed(sweep.path)}")
-    found = {"sweep_id": sweep.sweep_id, **summed_up(asked, bundles)}
-    write_json(sweep.path / _FILE, found)
-    files = [sweep.path / _FILE, *_drawn(found, sweep.path)]
+    write_json(sweep.path / FILE, found)
+    files = [sweep.path / FILE, *_drawn(found, sweep.path)]
     if output is not None:
         files = _copied(files, Path(output).expanduser())
     print(json.dumps(found, indent=2) if as_json else describe_scaling(found))
@@ -92,14 +92,9 @@ def show_scaling(sweep: SweepDir, as_json: bool, output: str | None) -> None:
         print(f"  {', '.join(file.name for file in files)} in {files[0].parent}")
 
 
-def _ended(sweep: SweepDir) -> list[Record]:
-    bundles = (bundle_if_ended(RunDir(path)) for path in sweep.run_paths())
-    return [bundle for bundle in bundles if bundle is not None]
-
-
 def _drawn(found: Record, directory: Path) -> list[Path]:
     try:
-        return draw(found, _title(found), directory)
+        return draw(found, title_of(found["asked"]), directory)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -115,18 +110,13 @@ def _copied(files: Sequence[Path], directory: Path) -> list[Path]:
         raise UserError(f"-o {directory}: {error.strerror}") from error
 
 
-def _title(found: Record) -> str:
-    asked = found["asked"]
-    return f"{asked['task']} with {asked['library']} on {asked['cluster']}"
-
-
 _PARTS = ("stepping", "learning", "synchronising", "other")
 
 
 def describe_scaling(found: Record) -> str:
     """A table with a row for each number of ranks, and what there is to say of it."""
     asked = found["asked"]
-    head = f"{_title(found)}: {found['ended']} of {asked['runs']} runs have ended"
+    head = f"{title_of(asked)}: {found['ended']} of {asked['runs']} runs have ended"
     columns = ("SCALING", "RANKS", "NODES", "ENVS/RANK", "FRAMES/S", "FROM - TO", "EFFICIENCY", "ITERATION")
     rows = [_row(point) for point in found["points"]]
     listing = table((*columns, *(name.upper() for name in _PARTS), "FAILED"), rows)

@@ -26,7 +26,7 @@ def cancel(argv: Sequence[str]) -> int:
     for text in options.runs:
         try:
             sweep = sweepdir.find(runs_dir, text)
-            print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else _cancel_sweep(sweep))
+            print(cancel_run(rundir.find(runs_dir, text)) if sweep is None else cancel_sweep(sweep))
         except UserError as error:  # the others are to be stopped all the same
             problems.append(str(error))
     if problems:
@@ -48,8 +48,13 @@ def cancel_run(run: RunDir) -> str:
     return f"asked {run.run_id} to save and stop"
 
 
-def _cancel_sweep(sweep: SweepDir) -> str:
-    """An array is cancelled as a whole: its waiting runs never start."""
+def cancel_sweep(sweep: SweepDir) -> str:
+    """The same of the runs of a sweep. An array is cancelled as a whole: its waiting runs never start.
+
+    Raises:
+        UserError: none of them waits or runs.
+        SchedulerError: Slurm cannot be reached.
+    """
     runs = [RunDir(path) for path in sweep.run_paths()]
     active = sum(status.active for status in statuses_of(runs))
     if not active:

@@ -12,6 +12,10 @@ from launcher.cli.rows import rows_of, summary
 from launcher.cli.statuses import statuses_of
 from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
+from launcher.records.files import Record, read_json
+from launcher.records.rundir import RunDir
+from launcher.records.scaling import asked_of
+from launcher.records.sweepdir import SweepDir
 from launcher.report.page import Page, html
 from launcher.report.run import run_page
 from launcher.report.sweep import sweep_page
@@ -19,7 +23,8 @@ from launcher.report.sweep import sweep_page
 _TEXT = """\
 A run or a sweep as one HTML page: curves of return and throughput with the attempts marked, use of GPUs and hosts,
 what happened when on which node, the verdict, configuration and provenance; of a sweep a table to sort, and what the
-objective depends on. The page is one file that loads nothing, so that it can be mailed, archived and read on a phone.
+objective depends on; of a benchmark what it has found, with more ranks, too (`bench scaling`). The page is one file
+that loads nothing, so that it can be mailed, archived and read on a phone.
 
   python -m launcher report RUN                    writes RUN.html, here
   python -m launcher report SWEEP -o sweep.html
@@ -46,9 +51,28 @@ def report(argv: Sequence[str]) -> int:
 def _page(text: str, runs_dir: Path) -> Page:
     sweep = sweepdir.find(runs_dir, text)
     if sweep is None:
-        return run_page(statuses_of([rundir.find(runs_dir, text)])[0])
+        run = rundir.find(runs_dir, text)
+        return run_page(statuses_of([run])[0], _bundle(run))
     statuses = [row.status for row in rows_of(sweep)]
-    return sweep_page(sweep, summary(sweep, statuses), statuses)
+    return sweep_page(sweep, summary(sweep, statuses), statuses, _scaling(sweep))
+
+
+def _bundle(run: RunDir) -> Record | None:
+    """Of a benchmark that has ended, what it has found."""
+    if not ((read_json(run.plan) or {}).get("training") or {}).get("bench"):
+        return None
+    from launcher.cli.bench_runs import bundle_if_ended
+
+    return bundle_if_ended(run)
+
+
+def _scaling(sweep: SweepDir) -> Record | None:
+    """Of a benchmark of scaling, what it has shown until now."""
+    if asked_of(sweep) is None:
+        return None
+    from launcher.cli.bench_scaling import found_in
+
+    return found_in(sweep)
 
 
 def _write(text: str, output: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launcher.cli.statuses import Overview
-from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.columns import is_number
+from launcher.records.notes import Note, notes_in
 from launcher.records.result import COMPLETED, FAILED, STOPPED
 from launcher.records.rundir import RunDir
 from launcher.records.status import LOST, PENDING, RUNNING, UNKNOWN, Status
@@ -55,6 +55,13 @@ class Choice:
         kept = [row for row in rows if self._wanted(row.status, now)]
         return kept if self.runs else sorted(kept, key=lambda row: row.status.run_id)
 
+    def notes(self, rows: Sequence[Row]) -> list[tuple[str, Note]]:
+        """The remarks on what is named, and on the runs of these rows among it, with the id of what they are on."""
+        sweeps = filter(None, (sweepdir.find(self.runs_dir, text) for text in self.runs))
+        of_sweeps = [(sweep.sweep_id, note) for sweep in sweeps for note in notes_in(sweep.path)]
+        of_runs = [(row.status.run_id, Note(**note)) for row in rows if self.runs for note in row.status.notes]
+        return [*of_sweeps, *of_runs]
+
     def _wanted(self, one: Status, now: float) -> bool:
         recent = self.since_s is None or one.active or one.changed_at >= now - self.since_s
         return recent and (not self.failed or one.state in (FAILED, LOST))
@@ -67,12 +74,6 @@ class Choice:
         """Sweeps in one line each, unless only some of their runs are wanted."""
         sweeps = map(_of_sweep, sweepdir.all_sweeps(self.runs_dir))
         return [_Part(rundir.all_runs(self.runs_dir)), *(_Part(one.runs, one.sweep, not self.failed) for one in sweeps)]
-
-
-def require_sweep(runs_dir: Path, text: str) -> None:
-    """Raise a UserError unless a person's words name a sweep."""
-    if sweepdir.find(runs_dir, text) is None:
-        raise UserError(f"there is no sweep '{text}' in '{runs_dir}'; `python -m launcher status` lists them")
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ def summary(sweep: SweepDir, statuses: Sequence[Status]) -> Status:
         never=any(one.never for one in statuses),
         as_of=min(said, default=None),
         changed_at=max((one.changed_at for one in statuses), default=0.0),
+        notes=[asdict(note) for note in notes_in(sweep.path)],
     )
 
 

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
-from launcher.cli.rows import Choice, Row, require_sweep
-from launcher.cli.status_table import node_tables, notes, status_table
+from launcher.cli.rows import Choice, Row
+from launcher.cli.status_table import node_tables, notes, remarks, status_table
 from launcher.cli.statuses import Overview
 from launcher.config.units import parse_age
 from launcher.errors import UserError
 from launcher.records.columns import finite
 from launcher.records.nodes import bad_nodes
+from launcher.records.reading import find_sweep
 
 
 def status(argv: Sequence[str]) -> int:
@@ -30,7 +31,7 @@ def status(argv: Sequence[str]) -> int:
     parser.add_argument("--failed", action="store_true", help="what failed or was lost; of sweeps, too")
     options, runs_dir = parse(parser, argv)
     for text in options.sweep:
-        require_sweep(runs_dir, text)
+        find_sweep(runs_dir, text)
     choice = Choice(
         runs_dir,
         [*options.runs, *options.sweep],
@@ -65,5 +66,7 @@ def _print(choice: Choice, rows: Sequence[Row], failure: str) -> None:
             print(f"\n{nodes}")
     else:
         print(f"no runs{' of that kind' if choice.failed or choice.since_s is not None else ''} in '{choice.runs_dir}'")
+    for remark in remarks(choice.notes(rows)):
+        print(remark)
     for note in notes(statuses, failure, bool(choice.runs), bad_nodes(choice.runs_dir)):
         print(note)

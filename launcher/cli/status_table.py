@@ -11,6 +11,7 @@ from launcher.cli.rows import Row
 from launcher.cli.table import Fit, short, table
 from launcher.records.columns import is_number
 from launcher.records.nodes import BadNode
+from launcher.records.notes import Note
 from launcher.records.status import RUNNING, UNKNOWN, Status
 from launcher.slurm.hostlist import HostListError, compress, expand
 from launcher.slurm.partitions import clock
@@ -106,6 +107,11 @@ def _printable(text: str) -> str:
 def node_tables(statuses: Sequence[Status]) -> Iterator[str]:
     """How busy each node of a run is, a table per run that tells."""
     yield from (table(load.HEADINGS, list(map(load.cells, one.samples))) for one in statuses if one.samples)
+
+
+def remarks(found: Sequence[tuple[str, Note]]) -> Iterator[str]:
+    """What people have remarked, each with the id of what it is on."""
+    yield from (_printable(f"{name}: note of {note.line()}") for name, note in found)
 
 
 def notes(statuses: Sequence[Status], failure: str, all_warnings: bool, bad: Sequence[BadNode]) -> Iterator[str]:

@@ -68,8 +68,10 @@ class Sweeping:
     def __init__(
         self, arguments: Arguments, require: Callable[[Sequence[SweepRun]], None],
         start: Callable[[SweepDir, Sequence[Member], bool], int],
+        show: Callable[[Sequence[SweepRun]], None] = lambda runs: print(_preview(runs)),
     ) -> None:  # fmt: skip
-        self._arguments, self._require, self._start = arguments, require, start
+        """Take what is to be done with the runs: check them, and start them; `show` is for a dry run."""
+        self._arguments, self._require, self._start, self._show = arguments, require, start, show
         self._composer = Composer(arguments.config_dirs)
         self._for_sweeper = wants_objectives(arguments.overrides)
         self.directory = SweepDir(_runs_dir(arguments) / sweepdir.new_sweep_id(datetime.now()))
@@ -86,7 +88,7 @@ class Sweeping:
         runs = prepare(self.directory, first, jobs, self._composer)
         config = runs[0].composed.config
         if config.dry_run:
-            print(_preview(runs))
+            self._show(runs)
             return [0.0] * len(runs)
         self._require(runs)
         if not self.directory.path.exists():
@@ -107,28 +109,37 @@ def start_and_follow(sweep: SweepDir, members: Sequence[Member], wait: bool) -> 
     """Start the runs here or on Slurm, and follow them if that is wanted; returns whether they were followed."""
     runs = [RunDir(Path(member.plan.run_dir)) for member in members]
     if members[0].plan.scheduler == "local":
-        _run_here(sweep, members, runs)
-    else:
-        _submit(sweep, members)
-        if not wait:
-            for label, verb in (("state", "status"), ("stop", "cancel"), ("again", "resume --failed")):
-                print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}")
-            return False
+        agent, slots = start_here(sweep, members)
+        what = f"{_count(runs)}, {slots} at a time on this machine"
+        print(f"sweep {sweep.sweep_id}: {what} · {sweep.path}", flush=True)
+        follow_batch(agent, runs)
+        return True
+    jobs = submit_all(sweep, members)
+    arrays = f"array{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}"
+    print(f"submitted {_count(members)} as {arrays}: sweep {sweep.sweep_id} · {sweep.path}", flush=True)
+    if wait:
         follow_jobs(runs, f"python -m launcher cancel {as_typed(sweep.path)}")
-    return True
+        return True
+    for label, verb in (("state", "status"), ("stop", "cancel"), ("again", "resume --failed")):
+        print(f"  {label:<7} python -m launcher {verb} {as_typed(sweep.path)}")
+    return False
 
 
-def _run_here(sweep: SweepDir, members: Sequence[Member], runs: Sequence[RunDir]) -> None:
+def start_here(sweep: SweepDir, members: Sequence[Member]) -> tuple[Foreground, int]:
+    """Start the runs on this machine; returns their agent, and how many of them it runs at a time."""
     plan = members[0].plan
     gpus = [] if plan.training["device"] == "cpu" else gpus_here()
     slots = slots_here(plan, gpus, sweep.read()["sweep"]["parallel"])
-    batch = sweep.new_batch([[run.run_id for run in runs]], slots)
-    what = f"{_count(runs)}, {slots} at a time on this machine"
-    print(f"sweep {sweep.sweep_id}: {what} · {sweep.path}", flush=True)
-    follow_batch(Foreground.batch(sweep, batch, gpus), runs)
+    batch = sweep.new_batch([[member.plan.run_id for member in members]], slots)
+    return Foreground.batch(sweep, batch, gpus), slots
 
 
-def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
+def submit_all(sweep: SweepDir, members: Sequence[Member]) -> list[str]:
+    """Hand the runs to Slurm; returns the ids of the arrays.
+
+    Raises:
+        SchedulerError: Slurm refused some; the words say how many it has taken, and what starts the others.
+    """
     jobs: dict[str, int] = {}
     try:
         for array, job_id in submit(sweep, members):
@@ -137,8 +148,7 @@ def _submit(sweep: SweepDir, members: Sequence[Member]) -> None:
         later = f"submit the others later with: python -m launcher resume {as_typed(sweep.path)}"
         raise SchedulerError(f"{error} · {sum(jobs.values())} of {_count(members)} are submitted; {later}") from error
     warn_of_never(members[0].allocation)
-    arrays = f"array{'s' if len(jobs) > 1 else ''} {', '.join(jobs)}"
-    print(f"submitted {_count(members)} as {arrays}: sweep {sweep.sweep_id} · {sweep.path}", flush=True)
+    return list(jobs)
 
 
 def _conclude(sweep: SweepDir, runs: Sequence[RunDir]) -> int:

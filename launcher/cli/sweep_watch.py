@@ -7,23 +7,20 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from launcher.cli.following import Following
 from launcher.cli.live import LiveLine
-from launcher.cli.statuses import statuses_of
 from launcher.records.rundir import RunDir
-from launcher.records.status import PENDING, RUNNING
+from launcher.records.status import UNKNOWN
 from launcher.submit.local import Foreground
 
 _LOOK_EVERY_S = 2.0
-_VERDICT_S = 20.0
-"""How long verdicts may take to be seen after the last job's end: shared file systems show files late."""
 
 
 class Tally:
     """Counts the runs of a sweep; those that have ended are looked at no more."""
 
     def __init__(self, runs: Sequence[RunDir]) -> None:
-        self._total, self._open = len(runs), list(runs)
-        self._ended: Counter[str] = Counter()
+        self._total, self._following = len(runs), Following(runs)
         self._line = LiveLine()
         self._looked = 0.0
 
@@ -32,17 +29,12 @@ class Tally:
         if time.monotonic() - self._looked > _LOOK_EVERY_S:
             self.look()
 
-    def look(self) -> int:
-        """Look again; returns how many runs wait, run, or may still leave a verdict."""
+    def look(self) -> bool:
+        """Look again; returns whether there are runs that have not ended."""
         self._looked = time.monotonic()
-        statuses = dict(zip(self._open, statuses_of(self._open)))
-        for run, status in statuses.items():
-            if not status.active and run.result.exists():
-                self._open.remove(run)
-                self._ended[status.state] += 1
-        states = Counter(statuses[run].state for run in self._open)
+        states = Counter(status.state for status in self._following.look())
         self._line.show(self._text(states))
-        return states[RUNNING] + states[PENDING]
+        return bool(states)
 
     def say(self, text: str) -> None:
         self._line.say(text)
@@ -51,14 +43,13 @@ class Tally:
         """Leave the line on the terminal."""
         self._line.close()
 
-    @property
-    def all_ended(self) -> bool:
-        return not self._open
-
     def _text(self, states: Counter[str]) -> str:
-        ended = ", ".join(f"{count} {state}" for state, count in sorted(self._ended.items()))
-        waiting = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        parts = [f"{self._ended.total()} of {self._total} runs have ended", ended, waiting]
+        over = Counter(status.state for status in self._following.ended)
+        others = states + Counter({UNKNOWN: over.pop(UNKNOWN, 0)})  # of a queue that was stopped: never started
+        ended, waiting = (
+            ", ".join(f"{count} {state}" for state, count in sorted(some.items())) for some in (over, others)
+        )
+        parts = [f"{over.total()} of {self._total} runs have ended", ended, waiting]
         return " · ".join(part for part in parts if part)
 
 
@@ -71,16 +62,14 @@ def follow_batch(agent: Foreground, runs: Sequence[RunDir]) -> None:
 
 
 def follow_jobs(runs: Sequence[RunDir], cancel: str) -> None:
-    """Show the runs until none of them waits or runs any more.
+    """Show the runs until all of them have ended for good.
 
     Raises:
         KeyboardInterrupt: the user stops following; the runs go on.
     """
-    tally, idle_since = Tally(runs), None
+    tally = Tally(runs)
     try:
-        while not tally.all_ended and (idle_since is None or time.monotonic() - idle_since < _VERDICT_S):
-            active = tally.look()
-            idle_since = None if active else idle_since or time.monotonic()
+        while tally.look():
             time.sleep(_LOOK_EVERY_S)
     except KeyboardInterrupt:
         tally.close()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.columns import Table, is_number
-from launcher.records.files import Record, read_json, read_json_lines, spread_json_lines
+from launcher.records.files import Record, last_json_line, read_json, read_json_lines, spread_json_lines
 from launcher.records.notes import Note, notes_in
+from launcher.records.overrides import Value, varying
 from launcher.records.result import Result, read_result
 from launcher.records.rundir import Attempt, RunDir
+from launcher.records.sweepdir import SweepDir
 
 
 def load_run(run: str | Path, runs_dir: str | Path = "runs", *, most_lines: int | None = None) -> Run:
@@ -32,10 +35,25 @@ def load_run(run: str | Path, runs_dir: str | Path = "runs", *, most_lines: int 
     return Run(rundir.find(Path(runs_dir).expanduser().absolute(), str(run)), most_lines)
 
 
-def load_sweep(sweep: str | Path, runs_dir: str | Path = "runs", *, most_lines: int | None = None) -> list[Run]:
-    """The runs of a sweep, in its order; empty where there is no such sweep. Arguments as of :func:`load_run`."""
-    found = sweepdir.find(Path(runs_dir).expanduser().absolute(), str(sweep))
-    return [Run(RunDir(path), most_lines) for path in found.run_paths()] if found else []
+def load_sweep(sweep: str | Path, runs_dir: str | Path = "runs", *, most_lines: int | None = None) -> Sweep:
+    """The runs of a sweep, in its order. Arguments as of :func:`load_run`.
+
+    Raises:
+        UserError: there is no such sweep, or more than one.
+    """
+    return Sweep(find_sweep(Path(runs_dir).expanduser().absolute(), str(sweep)), most_lines)
+
+
+def find_sweep(runs_dir: Path, text: str) -> SweepDir:
+    """The sweep that a person means, as :func:`launcher.records.sweepdir.find`.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    found = sweepdir.find(runs_dir, text)
+    if found is None:
+        raise UserError(f"there is no sweep '{text}' in '{runs_dir}'; `python -m launcher status` lists them")
+    return found
 
 
 @dataclass(frozen=True)
@@ -160,6 +178,69 @@ class Run:
     @cached_property
     def _starts(self) -> list[tuple[float, float]]:
         return [(one.start["time"], one.number) for one in self.attempts if is_number(one.start.get("time"))]
+
+
+@dataclass(frozen=True)
+class Sweep(Sequence[Run]):
+    """The runs of a sweep, in its order."""
+
+    records: SweepDir
+    """Where everything stands."""
+    most_lines: int | None = None
+
+    @property
+    def sweep_id(self) -> str:
+        return self.records.sweep_id
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        return [Run(RunDir(path), self.most_lines) for path in self.records.run_paths()]
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Run]: ...
+
+    def __getitem__(self, index: int | slice) -> Run | Sequence[Run]:
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @cached_property
+    def metric(self) -> str:
+        """The objective (``sweep.metric``), by which runs are compared."""
+        return str(self.records.read().get("sweep", {}).get("metric") or "return_mean")
+
+    @cached_property
+    def values(self) -> dict[str, dict[str, Value]]:
+        """What tells a run from the others: by its id the values of the keys in which they differ."""
+        return varying(self.records.overrides())
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        """What people have remarked on the sweep as a whole, the oldest first."""
+        return notes_in(self.records.path)
+
+    @cached_property
+    def table(self) -> Table:
+        """A row per run: ``run_id``, :attr:`values`, ``outcome`` and ``cause`` (None while it goes on), ``iteration``,
+        and the newest metrics, :attr:`metric` among them."""
+        return Table(self._row(run) for run in self.runs)
+
+    def _row(self, run: Run) -> Record:
+        result, newest = run.result, last_json_line(run.records.metrics) or {}
+        metrics = {name: value for name, value in newest.items() if name not in ("iteration", "time")}
+        return {
+            "run_id": run.run_id,
+            **self.values[run.run_id],
+            "outcome": result.outcome if result else None,
+            "cause": result.cause if result else None,
+            "iteration": result.iteration if result else newest.get("iteration"),
+            self.metric: None,
+            **(result.metrics if result and result.metrics else metrics),
+        }
 
 
 def _text(path: Path) -> str:

@@ -8,9 +8,22 @@ from statistics import median
 from typing import Any
 
 from launcher.records.bundle import parts_of
-from launcher.records.files import Record
+from launcher.records.files import Record, read_json
+from launcher.records.sweepdir import SweepDir
 
 WEAK, STRONG = "weak", "strong"
+FILE = "scaling.json"
+"""In a sweep's directory: what was asked for, and what :func:`summed_up` made of it when somebody last looked."""
+
+
+def asked_of(sweep: SweepDir) -> Record | None:
+    """What was asked of a benchmark of scaling; None of another sweep."""
+    return (read_json(sweep.path / FILE) or {}).get("asked")
+
+
+def title_of(asked: Mapping[str, Any]) -> str:
+    """What was measured: ``ant with rsl_rl on a100x2``."""
+    return f"{asked['task']} with {asked['library']} on {asked['cluster']}"
 
 
 def summed_up(asked: Mapping[str, Any], bundles: Sequence[Record]) -> Record:

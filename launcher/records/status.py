@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.records.files import last_json_line, read_json, tail
+from launcher.records.notes import notes_in
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.records.samples import newest_samples, warnings_and_suspicion
@@ -62,6 +63,8 @@ class Status:
     """When Slurm said so, seconds since the epoch, where it cannot be asked now; None of an answer of this moment."""
     changed_at: float = 0.0
     """When something was last written of the run, seconds since the epoch."""
+    notes: list[dict[str, Any]] = field(default_factory=list)
+    """What people have remarked, the oldest first: ``time`` (seconds since the epoch), ``user``, ``text``."""
 
     @property
     def active(self) -> bool:
@@ -94,6 +97,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         samples=newest_samples(newest, plan.get("budgets", {}).get("sample_s", 0.0), now) if newest else [],
         warnings=warnings,
         changed_at=changed_at(run),
+        notes=[asdict(note) for note in notes_in(run.path)],
         **(_of_job(job, job_id, state, now) if job else {}),
     )
 

@@ -40,7 +40,7 @@ def metric_sections(run: Run, began: float, lines: int | None) -> list[Section]:
         blocks.append(Words(text))
     sections = [Section("Training", blocks)]
     if small:
-        drawn = [_chart(table, name, began, marks, "small", 180) for name in small[:_MOST_METRICS]]
+        drawn = [_chart(table, name, began, marks, size_for(len(small)), 180) for name in small[:_MOST_METRICS]]
         left = [Words(f"Not drawn: {', '.join(small[_MOST_METRICS:])}")] if len(small) > _MOST_METRICS else []
         sections.append(Section("Other metrics", [*drawn, *left]))
     return sections

@@ -21,7 +21,7 @@ Cell = str | int | float | None
 """Of a table; a number is sorted as one."""
 
 _ASSETS = Path(__file__).parent / "assets"
-_SCRIPTS = ("echarts/echarts.min.js", "charts.js", "page.js")
+_SCRIPTS = ("echarts/echarts.min.js", "charts.js", "ranks.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; `what` names the function of charts.js that draws `data`."""
+    """A chart; `what` names the function of charts.js or ranks.js that draws `data`."""
 
     what: str
     title: str

@@ -10,11 +10,12 @@ from typing import Any
 
 import launcher
 from launcher.records.columns import is_number
-from launcher.records.files import tail
+from launcher.records.files import Record, tail
 from launcher.records.reading import Run, load_run
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.records.status import LOST, PENDING, RUNNING, Status
 from launcher.records.submission import submitted
+from launcher.report.benchmark import benchmark_section
 from launcher.report.curves import ended, metric_sections
 from launcher.report.machines import machine_section
 from launcher.report.origin import provenance_section
@@ -48,12 +49,18 @@ TONES = {COMPLETED: GOOD, FAILED: BAD, LOST: BAD, STOPPED: WARN, RUNNING: BUSY, 
 """Of the states of a run."""
 
 
-def run_page(status: Status) -> Page:
-    """All that is on record of a run, with its state as Slurm and the records tell it."""
+def run_page(status: Status, bundle: Record | None = None) -> Page:
+    """All that is on record of a run, with its state as Slurm and the records tell it.
+
+    Args:
+        status: that state.
+        bundle: of a benchmark that has ended.
+    """
     run = load_run(Path(status.run_dir), most_lines=LINES)
     began, end = span(run)
     sections = [
         Section("", [*_verdict(run, status), _tiles(run, status, end - began)]),
+        *([benchmark_section(bundle)] if bundle else []),
         *metric_sections(run, began, LINES),
         timeline_section(run, began),
         machine_section(run, began),
@@ -157,7 +164,8 @@ def _last_words(run: Run) -> Iterator[Section]:
     path = _here(run, Path(failed.log))
     lines = tail(path, _LOG_BYTES).decode(errors="replace").splitlines()[-_LOG_LINES:]
     if lines:
-        title = f"The last {len(lines)} lines of {path.parent.name}/{path.name}"
+        last = f"last {len(lines)} lines" if len(lines) > 1 else "last line"
+        title = f"The {last} of {path.parent.name}/{path.name}"
         yield Section("What the failed rank said", [Text(title, mask("\n".join(lines)), open=run.result == failed)])
 
 

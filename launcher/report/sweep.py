@@ -12,7 +12,9 @@ from typing import Any
 from launcher.records.columns import is_number
 from launcher.records.files import Record, read_json
 from launcher.records.notes import notes_in
+from launcher.records.overrides import value_of, varying
 from launcher.records.reading import load_run
+from launcher.records.scaling import title_of
 from launcher.records.status import Status
 from launcher.records.sweepdir import SweepDir
 from launcher.report.curves import OVER, points_of
@@ -33,6 +35,7 @@ from launcher.report.page import (
     unit_of,
 )
 from launcher.report.run import TONES, made_now
+from launcher.report.scaling import scaling_findings, scaling_sections, scaling_tiles
 from launcher.report.thin import rounded, thinned
 from launcher.submit.secrets import mask
 
@@ -58,33 +61,36 @@ class Member:
         return f"{self.status.run_id.rpartition('-')[2]} {chosen}".strip()
 
 
-def sweep_page(sweep: SweepDir, whole: Status, statuses: Sequence[Status]) -> Page:
+def sweep_page(sweep: SweepDir, whole: Status, statuses: Sequence[Status], scaling: Record | None = None) -> Page:
     """The runs of a sweep side by side: a table, and what the objective depends on.
 
     Args:
         sweep: its directory.
         whole: the sweep as one line.
         statuses: those of its runs, in the sweep's order.
+        scaling: of a benchmark of scaling what it has shown, which then takes the objective's place.
     """
     metric = str(sweep.read().get("sweep", {}).get("metric") or "return_mean")
     members = _members(sweep, statuses, metric)
     keys = list(members[0].values) if members else []
-    curves, unit = _curves(members, metric)
-    notes = [Words(f"Note of {note.line()}") for note in notes_in(sweep.path)]
-    sections = [
-        Section("", [Words(whole.detail, TONES.get(whole.state, QUIET)), *notes, _tiles(members, metric)]),
-        Section("Runs", [_table(members, keys, metric)]),
-        *_objective(members, keys, metric),
-        *curves,
-        provenance_section(read_json(sweep.provenance) or {}, _plan(members)),
-    ]
-    lead = f"{len(members)} runs · objective {metric}"
+    table = Section("Runs", [_table(members, keys, metric)])
+    head: list[Block] = [Words(whole.detail, TONES.get(whole.state, QUIET))]
+    head += [Words(f"Note of {note.line()}") for note in notes_in(sweep.path)]
+    if scaling is None:
+        curves, unit = _curves(members, metric)
+        lead = f"{len(members)} runs · objective {metric}"
+        head += [Tiles([*_extremes(members, metric), *_states(members)])]
+        shown = [table, *_objective(members, keys, metric), *curves]
+    else:
+        lead, unit = f"scaling of {title_of(scaling['asked'])}", (1.0, "s")
+        head += [*scaling_findings(scaling), Tiles([*scaling_tiles(scaling), *_states(members)])]
+        shown = [*scaling_sections(scaling), table]
     return Page(
         title=sweep.sweep_id,
         state=whole.state,
         tone=TONES.get(whole.state, QUIET),
         lead=lead,
-        sections=sections,
+        sections=[Section("", head), *shown, provenance_section(read_json(sweep.provenance) or {}, _plan(members))],
         made=made_now(str(sweep.path)),
         unit=unit,
     )
@@ -97,29 +103,10 @@ def _plan(members: Sequence[Member]) -> Record:
 
 
 def _members(sweep: SweepDir, statuses: Sequence[Status], metric: str) -> list[Member]:
-    chosen = [_values(words) for words in sweep.overrides().values()]
-    keys = dict.fromkeys(key for values in chosen for key in values)
-    differ = [key for key in keys if len({str(one.get(key)) for one in chosen}) > 1]
+    shown = {run_id: list(map(mask, words)) for run_id, words in sweep.overrides().items()}
     return [
-        Member(one, {key: values.get(key) for key in differ}, _number(one.metrics.get(metric)))
-        for one, values in zip(statuses, chosen)
+        Member(one, values, _number(one.metrics.get(metric))) for one, values in zip(statuses, varying(shown).values())
     ]
-
-
-def _values(overrides: Sequence[str]) -> dict[str, Cell]:
-    pairs = (mask(word).partition("=") for word in overrides)
-    return {key.lstrip("+"): _cell(value) for key, _, value in pairs}
-
-
-def _cell(text: str) -> Cell:
-    """A number where it is one, else the text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    if not math.isfinite(value):
-        return text
-    return int(value) if value == int(value) and abs(value) < 1e15 else value
 
 
 def _number(value: Any) -> float | None:
@@ -136,13 +123,16 @@ def _names(keys: Sequence[str]) -> list[str]:
     return [name if short.count(name) == 1 else key for key, name in zip(keys, short)]
 
 
-def _tiles(members: Sequence[Member], metric: str) -> Tiles:
-    """The extremes, of which one is the best: which one, only the reader knows."""
+def _extremes(members: Sequence[Member], metric: str) -> list[tuple[str, str, str]]:
+    """Of which one is the best: which one, only the reader knows."""
     measured = sorted((one for one in members if one.objective is not None), key=lambda one: one.objective or 0)
     ends = [("highest", measured[-1]), ("lowest", measured[0])] if measured else []
+    return [(f"{word} {metric}", number(one.objective), one.label) for word, one in ends]
+
+
+def _states(members: Sequence[Member]) -> list[tuple[str, str, str]]:
     states = Counter(one.status.state for one in members)
-    rows = [(f"{word} {metric}", number(one.objective), one.label) for word, one in ends]
-    return Tiles([*rows, *((state, str(count), "") for state, count in states.most_common())])
+    return [(state, str(count), "") for state, count in states.most_common()]
 
 
 def _table(members: Sequence[Member], keys: Sequence[str], metric: str) -> Grid:
@@ -200,7 +190,7 @@ def _axis(name: str, values: Sequence[Cell], few: int = 6) -> Mapping[str, Any]:
 
 
 def _natural(text: str) -> tuple[bool, float, str]:
-    value = _cell(text)
+    value = value_of(text)
     return (False, value, "") if isinstance(value, (int, float)) else (True, 0.0, text)
 
 

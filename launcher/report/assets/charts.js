@@ -68,6 +68,21 @@ function timeAxis(page, look, more = {}) {
   });
 }
 
+// A legend above a chart, in as many lines as its names need, and how high these are together.
+function above(look, names, more = {}) {
+  const [icon, font, gap] = [14, 12, 10];
+  const room = look.width - (more.tools && !look.narrow ? 60 : 0);
+  let [lines, used] = [1, 0];
+  for (const name of names) {
+    const width = icon + 5 + name.length * font * 0.58 + gap;
+    if (used && used + width > room) [lines, used] = [lines + 1, 0];
+    used += width;
+  }
+  const legend = { top: 0, left: -5, width: room, itemGap: gap, itemWidth: icon, itemHeight: 8, data: names,
+                   textStyle: { color: look.colours.soft, fontSize: font }, ...more.legend };
+  return [legend, lines * (font + gap)];
+}
+
 const tools = (look) =>
   look.narrow ? undefined : {
     right: 0, top: -6, itemSize: 12, iconStyle: { borderColor: look.colours.soft },
@@ -108,11 +123,12 @@ function curves(data, page, look) {
   }));
   if (series.length && data.marks.length > 1) Object.assign(series[0], attemptMarks(data, inTime, scale, look));
   const unit = data.y ? ` ${data.y}` : "";
-  const legend = !many && series.length > 1 && !data.series[0].pale;
+  const named = !many && series.length > 1 && !data.series[0].pale;
+  const names = series.map((one) => one.name);
+  const [legend, height] = named ? above(look, names, { tools: true, legend: { icon: "rect", itemHeight: 3 } }) : [undefined, 2];
   return base(look, {
-    grid: { left: 8, right: 16, top: legend ? 44 : 24, bottom: 30, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
-    legend: legend ? { top: 0, left: 0, type: "scroll", itemWidth: 14, itemHeight: 3, icon: "rect",
-                       right: look.narrow ? 0 : 60, textStyle: { color: look.colours.soft, fontSize: 12 } } : undefined,
+    grid: { left: 8, right: 16, top: 22 + height, bottom: 30, outerBoundsMode: "same", outerBoundsContain: "axisLabel" },
+    legend,
     toolbox: tools(look),
     xAxis: inTime
       ? timeAxis(page, look)

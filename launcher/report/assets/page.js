@@ -12,7 +12,7 @@ function look(element) {
   const colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
   for (const tone of ["good", "bad", "warn", "busy", "quiet"]) colours[`${tone}Fill`] = colour(`${tone}-fill`);
   colours.series = [1, 2, 3, 4, 5, 6, 7, 8].map((number) => colour(`c${number}`));
-  return { colours, over, narrow: element.clientWidth < 560, font: getComputedStyle(document.body).fontFamily };
+  return { colours, over, width: element.clientWidth, narrow: element.clientWidth < 560, font: getComputedStyle(document.body).fontFamily };
 }
 
 function draw(element) {
