@@ -149,11 +149,13 @@ def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) ->
     assert OmegaConf.to_object(OmegaConf.merge(Config, OmegaConf.load(f"{directory}/again.yaml"))) == first.config
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")))
-@settings(max_examples=25)
-def test_any_value_survives_the_command_line(value: str) -> None:
-    config = compose([f"cluster.env.X={quote(value)}"]).config
-    assert config.cluster.env["X"] == value
+@given(
+    st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")), min_size=1, max_size=8)
+)
+@settings(max_examples=8)  # each composes
+def test_any_value_survives_the_command_line(values: list[str]) -> None:
+    config = compose([f"cluster.env.X{number}={quote(value)}" for number, value in enumerate(values)]).config
+    assert config.cluster.env == {f"X{number}": value for number, value in enumerate(values)}
 
 
 def test_a_task_without_hyperparameters_for_the_library_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -180,3 +182,8 @@ def test_hosts_are_a_list_or_slurms_short_form_and_say_how_many_nodes_there_are(
 def test_hosts_and_another_number_of_nodes_contradict_each_other() -> None:
     with pytest.raises(UserError, match=r"cluster.nodes=2, but cluster.hosts names 3"):
         compose(["cluster.hosts=a,b,c", "cluster.nodes=2"])
+
+
+def test_hydras_own_settings_may_still_be_named() -> None:
+    overrides = ["hydra.job.name=x", "hydra/job_logging=disabled", "hydra.sweeper.max_batch_size=3"]
+    assert compose(["seed=3", *overrides]).config == compose(["seed=3"]).config
