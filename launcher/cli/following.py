@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from launcher.cli.statuses import statuses_of
 from launcher.errors import LauncherError
 from launcher.records.rundir import RunDir
-from launcher.records.status import UNKNOWN, Status, last_words
+from launcher.records.status import UNKNOWN, VERDICT_S, Status, last_words
 from launcher.records.submission import submitted
+from launcher.slurm.queue import is_end
 
 _ASK_S = 2.0
-_VERDICT_S = 20.0
-"""How long a verdict, or the job that goes on, may take to be seen after a job's end: file systems show files late."""
 
 
 def until_over(run: RunDir, look: Callable[[], object] = lambda: None, look_s: float = 0.3) -> Iterator[Status]:
@@ -29,7 +28,7 @@ def until_over(run: RunDir, look: Callable[[], object] = lambda: None, look_s: f
         (status,) = statuses_of([run])
         gone_since = None if _goes_on(run, status) else gone_since or time.monotonic()
         late = submitted(run).get("scheduler") == "slurm" and not run.result.exists()
-        if gone_since is not None and time.monotonic() - gone_since >= (_VERDICT_S if late else 0.0):
+        if gone_since is not None and time.monotonic() - gone_since >= (VERDICT_S if late else 0.0):
             return
         yield status
         until = time.monotonic() + _ASK_S
@@ -39,8 +38,12 @@ def until_over(run: RunDir, look: Callable[[], object] = lambda: None, look_s: f
 
 
 def _goes_on(run: RunDir, status: Status) -> bool:
-    """Of a run of which Slurm, or its machine, cannot be asked just now, only the verdict tells."""
-    return status.active or (status.state == UNKNOWN and bool(submitted(run)) and not run.result.exists())
+    """Of a run of which Slurm, or its machine, cannot be asked just now, only the verdict tells.
+
+    A run whose verdict has yet to be seen does not: else that would be waited for here once more.
+    """
+    active = status.active and not is_end(status.slurm_state)
+    return active or (status.state == UNKNOWN and bool(submitted(run)) and not run.result.exists())
 
 
 def require_verdict(run: RunDir) -> None:

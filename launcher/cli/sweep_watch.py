@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from launcher.cli.live import LiveLine
 from launcher.cli.statuses import statuses_of
 from launcher.records.rundir import RunDir
-from launcher.records.status import PENDING, RUNNING
+from launcher.records.status import PENDING, RUNNING, VERDICT_S
 from launcher.submit.local import Foreground
 
 _LOOK_EVERY_S = 2.0
-_VERDICT_S = 20.0
-"""How long verdicts may take to be seen after the last job's end: shared file systems show files late."""
 
 
 class Tally:
@@ -78,7 +76,7 @@ def follow_jobs(runs: Sequence[RunDir], cancel: str) -> None:
     """
     tally, idle_since = Tally(runs), None
     try:
-        while not tally.all_ended and (idle_since is None or time.monotonic() - idle_since < _VERDICT_S):
+        while not tally.all_ended and (idle_since is None or time.monotonic() - idle_since < VERDICT_S):
             active = tally.look()
             idle_since = None if active else idle_since or time.monotonic()
             time.sleep(_LOOK_EVERY_S)

@@ -61,7 +61,12 @@ class Job:
 
         An unknown word alone is never taken for an end.
         """
-        return self.gone or self.state in _ENDED
+        return self.gone or is_end(self.state)
+
+
+def is_end(state: str) -> bool:
+    """Whether Slurm's word is one for a job that has ended."""
+    return state in _ENDED
 
 
 def parse_squeue(text: str) -> dict[str, Job]:
