@@ -16,6 +16,8 @@ NONE_CHOSEN := 5
 FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train and not browser"
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
+unexport PYTHONDONTWRITEBYTECODE # without bytecode pytest and each command of the tests compile everything anew
+
 .PHONY: train test fast lint slurm docs bench isaaclab-env mjlab-env clean
 
 train: .venv/train

@@ -40,7 +40,8 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def environment(**extra: str) -> dict[str, str]:
     """The environment of a command under test: this clone's package, and nothing that a job left behind."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "LAUNCHER_"))}
+    foreign = ("SLURM_", "LAUNCHER_", "PYTHONDONTWRITEBYTECODE")  # without bytecode each start of Python takes longer
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return {**kept, "PYTHONPATH": str(ROOT), **extra}
 
 
@@ -58,13 +59,13 @@ def warm() -> Generator[Warm]:
 
 @pytest.fixture
 def launch(workdir: Path, warm: Warm) -> Launch:
-    """Run the command line on this machine, in the nasty directory."""
+    """Run the command line on this machine, in the current directory: at first the nasty one."""
 
     def run(*arguments: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
         if suits(extra):
-            return warm.run(arguments, workdir, environment(**extra), PATIENCE * timeout)
+            return warm.run(arguments, Path.cwd(), environment(**extra), PATIENCE * timeout)
         return subprocess.run(
-            launcher_command(*arguments), cwd=workdir, env=environment(**extra), timeout=PATIENCE * timeout,
+            launcher_command(*arguments), env=environment(**extra), timeout=PATIENCE * timeout,
             capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
 

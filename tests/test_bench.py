@@ -135,7 +135,7 @@ def test_the_parts_of_an_iteration_make_the_whole_and_one_that_cannot_be_timed_i
 
 
 def test_collectives_that_take_longer_than_the_update_were_partly_in_the_stepping(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", "training")
+    run = make_benchmark(tmp_path / "run", "training")
     ranks = json.loads((run / "attempts/000/timings.json").read_text())["ranks"]
     ranks[0]["measured"]["sync_s"]["mean"] = 4.0
     write_json(run / "attempts/000/timings.json", {"ranks": ranks})
@@ -212,7 +212,7 @@ ISAACLABS_OWN = {
 
 
 def made_by_isaaclab(path: Path, workload: str) -> Path:
-    run = made(path, workload, library="isaaclab")
+    run = make_benchmark(path, workload, library="isaaclab")
     plan = json.loads((run / "plan.json").read_text())
     plan["training"]["rl_library"] = "skrl"
     write_json(run / "plan.json", plan)
@@ -259,7 +259,7 @@ def test_isaac_lab_may_have_written_nothing(tmp_path: Path, workload: str) -> No
 
 
 def test_versions_are_those_of_isaac_labs_schema_and_the_others_stand_apart(tmp_path: Path) -> None:
-    first, second = (bundle_at(made(tmp_path / name, "training")) for name in ("first", "second"))
+    first, second = (bundle_at(make_benchmark(tmp_path / name, "training")) for name in ("first", "second"))
     assert not first["versions"].keys() & first["extra"]["versions"].keys()
     assert {"launcher", "python", "gymnasium"} <= first["extra"]["versions"].keys()
     second["extra"]["versions"]["gymnasium"] = "9.9"
@@ -267,7 +267,7 @@ def test_versions_are_those_of_isaac_labs_schema_and_the_others_stand_apart(tmp_
 
 
 def test_a_run_on_processors_uses_nothing_of_a_gpu(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", "training")
+    run = make_benchmark(tmp_path / "run", "training")
     for samples in (run / "attempts/000").glob("samples-*.jsonl"):
         lines = [json.loads(line) for line in samples.read_text().splitlines()]
         samples.write_text("".join(json.dumps({**line, "gpus": []}) + "\n" for line in lines))

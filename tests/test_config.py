@@ -151,11 +151,13 @@ def test_the_written_configuration_composes_to_the_same_again(tmp_path: Path) ->
     assert OmegaConf.to_object(OmegaConf.merge(Config, OmegaConf.load(f"{directory}/again.yaml"))) == first.config
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")))
-@settings(max_examples=25)
-def test_any_value_survives_the_command_line(value: str) -> None:
-    config = compose([f"cluster.env.X={quote(value)}"]).config
-    assert config.cluster.env["X"] == value
+@given(
+    st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n\r\0")), min_size=1, max_size=8)
+)
+@settings(max_examples=8)  # each composes
+def test_any_value_survives_the_command_line(values: list[str]) -> None:
+    config = compose([f"cluster.env.X{number}={quote(value)}" for number, value in enumerate(values)]).config
+    assert config.cluster.env == {f"X{number}": value for number, value in enumerate(values)}
 
 
 def test_a_task_without_hyperparameters_for_the_library_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -203,3 +205,8 @@ def test_a_mistake_in_a_file_of_ones_own_is_named_with_the_file(tmp_path: Path, 
         compose(["cluster=lab"], [str(tmp_path)])
     assert str(raised.value).startswith(f"cluster/lab.yaml: {told}")
     assert "\n" not in str(raised.value)
+
+
+def test_hydras_own_settings_may_still_be_named() -> None:
+    overrides = ["hydra.job.name=x", "hydra/job_logging=disabled", "hydra.sweeper.max_batch_size=3"]
+    assert compose(["seed=3", *overrides]).config == compose(["seed=3"]).config

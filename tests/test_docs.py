@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from scripts import reference
-from tests.conftest import ROOT, Launch, launcher_command
+from tests.conftest import ROOT, Launch, environment, launcher_command
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, wait_until
 from tests.test_slurm import in_cluster, job_of
+from tests.warm import Warm
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\[[^\]\n]+\]\((?!\w+:)(?P<file>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
@@ -85,14 +87,26 @@ def test_every_start_in_the_documentation_is_understood(launch: Launch, workdir:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture(scope="module")
+def told(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """The help of a verb, asked for once."""
+
+    @functools.cache
+    def told(*verb: str) -> str:
+        done = warm.run((*verb, "--help"), tmp_path_factory.mktemp("help"), environment(), 60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return told
+
+
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one not in STARTS])
-def test_every_verb_and_option_in_the_documentation_exists(launch: Launch, command: str) -> None:
+def test_every_verb_and_option_in_the_documentation_exists(told: Callable[..., str], command: str) -> None:
     verb, *rest = shlex.split(command)
     sub = [rest[0]] if verb in ("nccl", "bench") and rest else []
-    told = launch(verb, *sub, "--help")
-    assert told.returncode == 0, told.stderr
+    text = told(verb, *sub)
     for option in (word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"):
-        assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", told.stdout), f"{option} in {command}"
+        assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), f"{option} in {command}"
 
 
 # the tutorial, on the cluster that it uses

@@ -1,4 +1,4 @@
-"""Environments in every way of running many at once."""
+"""Environments in every way of running many at once. Torch is imported where it is used: collecting needs none."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ from tests.conftest import Launch, only_run, result_of
 
 pytestmark = pytest.mark.train
 
-torch = pytest.importorskip("torch")
-
-CPU = torch.device("cpu")
-
 
 def task(env: str, vectorization: str = "auto", **arguments: Any) -> dict[str, Any]:
     return {"env": env, "vectorization": vectorization, "env_args": arguments, "reward_scale": 1.0}
 
 
 def make(*arguments: Any, num_envs: int = 4, seed: int = 3, **options: Any) -> Any:
+    import torch
+
     from launcher.train.environments import Environments
 
-    return Environments(task(*arguments, **options), num_envs, seed, CPU)
+    return Environments(task(*arguments, **options), num_envs, seed, torch.device("cpu"))
 
 
 def steps(environments: Any, seed: int = 0) -> Iterator[Any]:
     """Endless steps with random actions, the same for the same seed."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     while True:
         yield environments.step(torch.randn(environments.num_envs, environments.num_actions, generator=generator))
@@ -38,6 +38,8 @@ WAYS = [("CartPole-v1", "auto"), ("CartPole-v1", "sync"), ("CartPole-v1", "async
 
 @pytest.mark.parametrize(("env", "way"), [*WAYS, ("HalfCheetah-v4", "envpool"), ("Hopper-v5", "sync")])
 def test_an_episode_ends_and_the_next_begins_within_one_step(env: str, way: str) -> None:
+    import torch
+
     if way == "envpool":
         pytest.importorskip("envpool")
     if env.startswith("Hopper"):
@@ -55,6 +57,8 @@ def test_an_episode_ends_and_the_next_begins_within_one_step(env: str, way: str)
 
 @pytest.mark.parametrize(("env", "way"), WAYS)
 def test_the_same_seed_gives_the_same_world_and_another_one_another(env: str, way: str) -> None:
+    import torch
+
     first, again, other = make(env, way), make(env, way), make(env, way, seed=4)
     assert not torch.equal(first.observations, other.observations)
     for one, two in itertools.islice(zip(steps(first), steps(again)), 250):
@@ -64,6 +68,8 @@ def test_the_same_seed_gives_the_same_world_and_another_one_another(env: str, wa
 @pytest.mark.parametrize(("env", "way"), [("CartPole-v1", "auto"), ("CartPole-v1", "sync"), ("Pendulum-v1", "sync"),
                                           ("Hopper-v5", "sync"), ("HalfCheetah-v5", "sync")])  # fmt: skip
 def test_environments_go_on_exactly_where_others_stood(env: str, way: str) -> None:
+    import torch
+
     if env[0] == "H":
         pytest.importorskip("mujoco")
     one, two = make(env, way), make(env, way, seed=99)

