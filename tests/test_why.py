@@ -39,7 +39,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     monkeypatch.chdir(tmp_path)
     run = RunDir(tmp_path / "runs" / "20261130-120000-ant-rsl_rl-aaaa")
     run.slurm.mkdir(parents=True)
-    write_json(run.plan, {"training": {"max_iterations": 500}, "resources": {"nodes": 2, "nproc_per_node": 2}})
+    training = {"max_iterations": 500, "task": {"env": "Ant-v5"}}
+    write_json(run.plan, {"training": training, "resources": {"nodes": 2, "nproc_per_node": 2}})
     write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": 2**22 + 1})
     return run
 
