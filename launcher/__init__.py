@@ -29,6 +29,10 @@ _FROM = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), "submit", *_FROM})
+
+
 def __getattr__(name: str) -> Any:
     """What programs use is imported when it is asked for."""
     if name == "submit":
