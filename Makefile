@@ -40,7 +40,7 @@ slurm: .venv/train
 	@$(BIN)/python -m tests.sandbox install
 	@$(BIN)/python -m tests.sandbox shell $(ARGS)
 
-docs: .venv/test
+docs: .venv/docs
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build
 	@echo "open docs/_build/index.html"
 
@@ -73,6 +73,11 @@ clean:
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(PIP) --editable '.[rsl_rl,gpu]'
+	@touch $@
+
+.venv/docs: .venv/train
+	@echo "installing Sphinx into .venv"
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 .venv/test: .venv/train
