@@ -1,11 +1,19 @@
 """The end of a rank's process: a training that went well must not end in a crash."""
 
+import asyncio
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from launcher.config.compose import compose
+from launcher.node.ranks import Ranks, Start
+from launcher.plan.build import build
 from tests.conftest import environment
+from tests.test_local import wait_until
+from tests.test_plan import HERE
 
 BUSY_AT_THE_END = """\
 import torch
@@ -29,3 +37,26 @@ def test_a_process_ends_well_while_gloo_still_works() -> None:
             [sys.executable, "-c", BUSY_AT_THE_END], env=environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+TORCHRUN = """\
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1]], env={**os.environ, "LOCAL_RANK": "0"})
+"""
+SAVES = """\
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: (Path("saved").touch(), sys.exit()))
+Path("trains").touch()
+time.sleep(60)
+"""
+
+
+def test_a_rank_that_was_not_seen_yet_may_save_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = build(compose([]).config, replace(HERE, runs_dir=tmp_path))
+    ranks = Ranks(plan, 0, "here", Start(str(tmp_path), "127.0.0.1", 1, "", [0]))
+    with subprocess.Popen([sys.executable, "-c", TORCHRUN, SAVES], cwd=tmp_path) as torchrun:
+        wait_until((tmp_path / "trains").exists, 20)
+        monkeypatch.setattr(ranks, "_torchrun", torchrun)
+        asyncio.run(ranks.stop(10))
+    assert (tmp_path / "saved").exists()

@@ -103,6 +103,7 @@ class Ranks:
         self._attempt = Attempt(Path(start.attempt))
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
+        self._watchers: list[asyncio.Task[None]] = []
         self._torchrun: subprocess.Popen[bytes] | None = None
         self._stopped_at: float | None = None
         self._oom_kills = machine.oom_kills()
@@ -159,6 +160,7 @@ class Ranks:
         if self._torchrun is None or self._torchrun.poll() is not None:
             return
         self._stopped_at = self._stopped_at or time.time()
+        self._look_for_ranks(self._torchrun.pid)  # they may train already, and have something to save
         if len(self._pids) < self._plan.resources.nproc_per_node:  # nothing can be saved, and no more are to start
             self._torchrun.kill()
             return
@@ -211,17 +213,19 @@ class Ranks:
 
     async def _watch(self, torchrun: int) -> None:
         """Learn the ranks' processes, and the moment when each of them ends."""
-        watchers: list[asyncio.Task[None]] = []
         try:
             while len(self._pids) < self._plan.resources.nproc_per_node:
                 await asyncio.sleep(_LOOK_S)
-                for local_rank, pid in list(_find_ranks(torchrun, self._pids)):
-                    self._pids[local_rank] = pid
-                    watchers.append(asyncio.create_task(self._note_end(local_rank, pid)))
-            await asyncio.gather(*watchers)
+                self._look_for_ranks(torchrun)
+            await asyncio.gather(*self._watchers)
         finally:
-            for watcher in watchers:
+            for watcher in self._watchers:
                 watcher.cancel()
+
+    def _look_for_ranks(self, torchrun: int) -> None:
+        for local_rank, pid in list(_find_ranks(torchrun, self._pids)):
+            self._pids[local_rank] = pid
+            self._watchers.append(asyncio.create_task(self._note_end(local_rank, pid)))
 
     async def _note_end(self, local_rank: int, pid: int) -> None:
         self._ended[local_rank] = await processes.ended(pid)
