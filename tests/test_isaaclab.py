@@ -264,7 +264,7 @@ def process_of_rank(run: Path, rank: int) -> int:
 @pytest.mark.train
 @pytest.mark.timeout(1800)
 def test_a_killed_rank_is_named_and_no_process_is_left(library: Installed, workdir: Path) -> None:
-    with under_way(workdir, (*library.arguments, "cluster.nproc_per_node=2")) as (command, run):
+    with under_way(workdir, (*library.arguments, "cluster.nproc_per_node=2", "retry.crash=0")) as (command, run):
         os.kill(process_of_rank(run, 1), signal.SIGKILL)
         assert command.wait(120) == 1
     result = result_of(run)
