@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.cli.arguments import Arguments
-from launcher.cli.start import composed_of, start_plan
+from launcher.cli.start import EXIT_CODES, composed_of, start_plan
 from launcher.cli.table import table
 from launcher.config.compose import Composed
 from launcher.config.literals import quote
@@ -26,6 +26,7 @@ from launcher.config.schema import Config, Scheduler
 from launcher.errors import LauncherError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import Record, read_json, write_atomic, write_json
+from launcher.records.result import STOPPED
 from launcher.records.rundir import RunDir
 from launcher.records.submission import submitted
 from launcher.slurm import commands
@@ -136,6 +137,8 @@ def _here(plan: Plan, composed: Composed, folder: Path) -> None:
             if job_id := submitted(run).get("job_id"):
                 commands.cancel(str(job_id))
             raise
+    if code == EXIT_CODES[STOPPED]:  # here Ctrl-C reaches the run, which has saved by now
+        raise KeyboardInterrupt
     if code:
         raise LauncherError(f"the run ended with code {code}: python -m launcher why {shlex.quote(str(run.path))}")
 

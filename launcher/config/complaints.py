@@ -22,7 +22,10 @@ def explain(error: Exception) -> str | None:
     chained = error.__cause__ or error.__context__  # Hydra names the first of a mistake in a file only as the second
     cause = chained if isinstance(error, HydraException) and isinstance(chained, Exception) else error
     file = re.match(r"In '([^']+)': \w+ raised while composing", str(error))
-    return _explained(error, cause) if file is None else f"{file[1]}.yaml: {_explained(cause, cause)}"
+    if file is None:
+        return _explained(error, cause)
+    said = _explained(cause, cause)
+    return None if said is None else f"{file[1]}.yaml: {said}"
 
 
 def _explained(error: Exception, cause: Exception) -> str | None:
