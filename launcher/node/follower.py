@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from launcher.node import control
-from launcher.node.member import FAILURE_GRACE_S, TERMINATED, Event, Member, say
+from launcher.node.member import TERMINATED, Event, Member, say
 from launcher.node.ranks import Start
 from launcher.records.submission import submitted
 
@@ -65,5 +65,5 @@ class Follower(Member):
         """Without node 0 there is no training: end the ranks rather than leave them to their time-outs."""
         say(self.place, f"lost contact with {self.place.hosts[0]} (node 0)")
         if self.ranks is not None:
-            await self.ranks.stop(FAILURE_GRACE_S)
+            await self.ranks.stop(self.plan.budgets.failure_grace_s)
         return 1

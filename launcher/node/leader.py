@@ -14,7 +14,7 @@ from launcher.node.inquiry import OF_SLURM, Inquiry
 from launcher.node.job import Job
 from launcher.node.journal import Journal
 from launcher.node.lookout import Lookout
-from launcher.node.member import FAILURE_GRACE_S, REQUEUE_ME, TERMINATED, Event, Member, say
+from launcher.node.member import REQUEUE_ME, TERMINATED, Event, Member, say
 from launcher.node.place import Place
 from launcher.node.ranks import Report, Start
 from launcher.node.retry import Next
@@ -212,13 +212,13 @@ class Leader(Member):
         self._findings.lost[host] = time.time() - (control.SILENCE_S if silent else 0)
         if silent:
             self._findings.dead.append(host)
-        self._stop_all("failure", FAILURE_GRACE_S)
+        self._stop_all("failure", self.plan.budgets.failure_grace_s)
 
     def _take(self, report: Report) -> None:
         self._journal.note("ended", **report.to_message())
         self._findings.reports[report.node] = report
         if report.code:
-            self._stop_all("failure", FAILURE_GRACE_S)
+            self._stop_all("failure", self.plan.budgets.failure_grace_s)
 
     def _request(self, node: int, request: str) -> None:
         """Slurm asks every node at once, and before a time limit in two ways: neither is impatience."""

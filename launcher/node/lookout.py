@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.node.hang.watch import HANG, HangWatch, Suspicion
 from launcher.node.journal import Journal
-from launcher.node.member import FAILURE_GRACE_S, Event, say
+from launcher.node.member import Event, say
 from launcher.node.place import Place
 from launcher.node.roster import Roster
 from launcher.node.verdict import Findings
@@ -29,6 +29,7 @@ class Lookout:
         """`look` has this node look into its ranks; `stop` has all ranks stopped, for a reason and with a grace."""
         self._place, self._roster, self._findings, self._journal = place, roster, findings, journal
         self._look, self._stop, self._resting = look, stop, False
+        self._grace_s = plan.budgets.failure_grace_s
         self._hosts = [place.hosts[node] for node in nodes]
         self._reports: dict[str, NodeReport] = {}  # of their preflight, by host
         self._watch = Watch(plan, dict(zip(nodes, self._hosts)))
@@ -94,4 +95,4 @@ class Lookout:
         self._journal.note(event, **facts)
         say(self._place, "it moves again" if suspicion is None else suspicion.line(event))
         if event == HANG:
-            self._stop("hang", FAILURE_GRACE_S)
+            self._stop("hang", self._grace_s)

@@ -27,8 +27,6 @@ from launcher.plan.plan import Plan
 from launcher.records.preflight import NodeReport
 from launcher.records.rundir import Attempt, RunDir
 
-FAILURE_GRACE_S = 0.5
-"""For ranks that are stopped because another one failed: they wait for it in a collective and cannot save."""
 TERMINATED = 143
 """Exit code of an agent that was asked to stop: 128 + SIGTERM, as a shell has it."""
 REQUEUE_ME = 75

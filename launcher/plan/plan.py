@@ -102,6 +102,8 @@ class Budgets:
 
     rendezvous_s: float
     stop_grace_s: float
+    failure_grace_s: float = 0.5
+    """For ranks that are stopped because another one failed: they wait for it in a collective and cannot save."""
     preflight_s: float = 10.0
     """For all checks of a node together; 0 for none of them."""
     sample_s: float = 5.0

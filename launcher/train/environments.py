@@ -22,7 +22,10 @@ class Step:
     observations: torch.Tensor
     """Float32; after the end of an episode, the first one of the next."""
     reached: torch.Tensor
-    """Float32; after the end of an episode, its own last one: what a value beyond the time limit is estimated from."""
+    """Float32; after the end of an episode, its own last one: what a value beyond the time limit is estimated from.
+
+    The very object that `observations` is, where no episode ended.
+    """
     rewards: torch.Tensor
     """Float32, scaled."""
     dones: torch.Tensor
@@ -68,11 +71,11 @@ class Environments:
         observations, rewards, ended, timed_out, infos = self._envs.step(self._translate(actions))
         self.observations = self._tensor(observations)
         self.episodes.add(rewards, ended | timed_out)
-        scaled = self._tensor(rewards) * self._scale
+        reached, scaled = _reached(observations, infos), self._tensor(rewards) * self._scale
         self.early.add(self.observations, scaled)
         return Step(
             self.observations,
-            self._tensor(_reached(observations, infos)),
+            self.observations if reached is observations else self._tensor(reached),
             scaled,
             torch.as_tensor(ended | timed_out, device=self.device),
             torch.as_tensor(timed_out & ~ended, device=self.device),

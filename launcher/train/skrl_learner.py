@@ -140,14 +140,16 @@ class Learner(ABC):
         clock = {"timestep": timestep, "timesteps": self._timesteps}
         actions, _ = self.agent.act(self._observations, None, **clock)
         step = self.training.environments.step(self.to_torch(actions))
+        observations = self.to_skrl(step.observations)
+        reached = observations if step.reached is step.observations else self.to_skrl(step.reached)
         self.agent.record_transition(
             observations=self._observations, states=None, actions=actions,
             rewards=self.to_skrl(step.rewards.unsqueeze(1)),
-            next_observations=self.to_skrl(step.reached), next_states=None,
+            next_observations=reached, next_states=None,
             terminated=self.to_skrl((step.dones & ~step.time_outs).unsqueeze(1)),
             truncated=self.to_skrl(step.time_outs.unsqueeze(1)), infos={}, **clock,
         )  # fmt: skip
-        self._observations = self.to_skrl(step.observations)
+        self._observations = observations
 
     def _losses(self) -> dict[str, float]:
         found = {name: self.agent.tracking_data.get(f"Loss / {theirs} loss") for theirs, name in _LOSSES.items()}

@@ -52,9 +52,6 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 
 from launcher.records.files import write_json  # noqa: E402
 
-_FAILURE_GRACE_S = 1
-"""How long the other ranks of the node have after one has failed: they wait for it in a collective and cannot save."""
-
 
 def main(arguments: list[str]) -> int | forked.Order:
     """Run torchrun; returns 0 or 1, as torchrun does. In the processes that it forks: what they are to run."""
@@ -87,8 +84,8 @@ def _end_victims_soon() -> None:
     close = SubprocessContext._close
 
     def close_soon(self: SubprocessContext, death_sig: signal.Signals, timeout: int = 30) -> None:
-        asked = os.path.exists(os.environ.get("LAUNCHER_STOP_FILE", ""))
-        close(self, death_sig, read_plan()["budgets"]["stop_grace_s"] if asked else min(timeout, _FAILURE_GRACE_S))
+        asked, budgets = os.path.exists(os.environ.get("LAUNCHER_STOP_FILE", "")), read_plan()["budgets"]
+        close(self, death_sig, budgets["stop_grace_s"] if asked else min(timeout, budgets["failure_grace_s"]))
 
     SubprocessContext._close = close_soon
 
