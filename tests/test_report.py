@@ -69,6 +69,16 @@ def test_the_page_of_a_run_has_the_numbers_of_its_records(runs: Path) -> None:
     ]
 
 
+def test_the_advice_of_a_failure_stands_on_the_page_though_a_retry_has_mended_it(runs: Path) -> None:
+    verdict = make_run(runs / "a-run") / "attempts/000/verdict.json"
+    failed = json.loads(verdict.read_text())
+    failed |= {"known": "shape", "hint": f"print their shapes · the traceback is in {failed['log']}"}
+    verdict.write_text(json.dumps(failed))
+    assert "What the failed rank said What to do: tensors do not fit" in text_of(page_of("a-run"))
+    (runs / "a-run/result.json").write_text(json.dumps({**failed, "message": "and so did the run"}))
+    assert "What to do: tensors do not fit" in text_of(page_of("a-run")).partition("What the failed rank said")[0]
+
+
 def test_a_loss_that_is_no_number_is_a_gap(runs: Path) -> None:
     make_run(runs / "a-run")
     loss = next(one for one in charts_of(page_of("a-run"), "curves") if one["series"][0]["name"] == "loss_value")

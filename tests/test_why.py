@@ -17,7 +17,7 @@ from launcher.cli.main import main
 from launcher.node.ranks import Failure, Report
 from launcher.records.files import append_json_line, write_json
 from launcher.records.known import BY_ID
-from launcher.records.result import FAILED, STOPPED, Result
+from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.records.rundir import Attempt, RunDir
 
 BEGAN = time.time() - 3600
@@ -111,6 +111,30 @@ def test_a_failed_run_is_told_from_its_end_to_its_logs(run: RunDir, why: Why) ->
         assert found, words
     text = "\n".join(lines)
     assert "iteration 34\n" not in text  # of the log only the traceback
+
+
+def test_a_failure_that_a_retry_has_mended_is_told_with_its_advice(run: RunDir, why: Why) -> None:
+    failed = fail(run)
+    append_json_line(failed.samples(1), {"time": BEGAN + 29, "memory_used_mb": 1024, "memory_limit_mb": 2048})
+    again = begin(run, resume="/runs/000000020", at=60.0)
+    Result(COMPLETED, "finished", iteration=500, attempts=2, then="ended").write(again.verdict)
+    Result(COMPLETED, "finished", iteration=500, attempts=2, then="ended").write(run.result)
+    text = why()
+    for words in [
+        "completed: finished", "attempt 1 ·", "what to do: tensors do not fit", "[shape]", "attempt 2 ·",
+        "what the rank said last in attempt 1", "policy(observations)",
+        "gpu02 in the minute before the end of attempt 1", str(failed.rank_log(2)), str(again.path),
+    ]:  # fmt: skip
+        _, found, text = text.partition(words)
+        assert found, words
+
+
+def test_the_same_advice_stands_once_however_many_attempts(run: RunDir, why: Why) -> None:
+    for _ in range(5):
+        fail(run)
+    assert why().count("print their shapes") == 1
+    fail(run, "nccl-timeout")
+    assert why().count("print their shapes") == 1
 
 
 def test_a_killed_torchrun_is_told_once(run: RunDir, why: Why) -> None:

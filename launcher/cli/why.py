@@ -19,10 +19,10 @@ from launcher.config.catalogue import matches
 from launcher.config.compose import catalogue
 from launcher.records import rundir
 from launcher.records.files import tail
-from launcher.records.known import BY_ID
+from launcher.records.known import BY_ID, advice
 from launcher.records.notes import Note, notes_in
-from launcher.records.result import Result, read_result
-from launcher.records.rundir import RunDir
+from launcher.records.result import FAILED, Result, read_result
+from launcher.records.rundir import Attempt, RunDir
 from launcher.records.status import Status
 from launcher.records.story import Chapter, Samples, Words, chapters, ended_at, samples_before, words_of
 
@@ -44,6 +44,9 @@ class Story:
     line: str
     attempts: Sequence[Chapter]
     verdict: Result | None
+    told: int | None
+    """The attempt of `words`, `samples` and `nccl`: the newest that failed, or the last one; samples of a run that goes
+    on are of this minute."""
     words: Words | None
     samples: Samples | None
     nccl: Sequence[Mapping[str, str]]
@@ -68,20 +71,37 @@ def why(argv: Sequence[str]) -> int:
 def _story(run: RunDir, status: Status) -> Story:
     attempts = run.attempts()
     verdict = None if status.active else read_result(run.result)
-    words = words_of(verdict) if verdict else None
-    until = (ended_at(attempts[-1]) if attempts and not status.active else None) or time.time()
+    told = _told(attempts, verdict)
+    end = verdict if verdict and verdict.outcome == FAILED else read_result(told.verdict) if told else None
+    words = words_of(end) if end else None
     return Story(
         run_id=run.run_id,
         state=status.state,
         line=verdict.line() if verdict else _now(status),
         attempts=chapters(run),
         verdict=verdict,
+        told=told.number + 1 if told else None,
         words=words,
-        samples=samples_before(attempts[-1], verdict.host if verdict else None, until) if attempts else None,
-        nccl=list(_nccl_entries(verdict)) if verdict else [],
+        samples=_samples(attempts[-1] if status.active else told, None if status.active else end) if told else None,
+        nccl=list(_nccl_entries(end)) if end else [],
         logs=list(_logs(run, words)),
         notes=notes_in(run.path),
     )
+
+
+def _told(attempts: Sequence[Attempt], verdict: Result | None) -> Attempt | None:
+    """The attempt whose end is told in full: the last one of a run that failed, else the newest that failed before."""
+    if verdict is None or verdict.outcome != FAILED:
+        for attempt in reversed(attempts):
+            if (end := read_result(attempt.verdict)) is not None and end.outcome == FAILED:
+                return attempt
+    return attempts[-1] if attempts else None
+
+
+def _samples(attempt: Attempt, end: Result | None) -> Samples | None:
+    """The minute before an attempt ended, on the node where it failed; without an end the minute until now."""
+    until = ended_at(attempt) if end else None
+    return samples_before(attempt, end.host if end else None, until or time.time())
 
 
 def _now(status: Status) -> str:
@@ -126,19 +146,18 @@ def _lines(story: Story) -> Iterator[str]:
     yield f"{story.run_id}\n{story.line}"
     for note in story.notes:
         yield from _indented(f"note of {note.line()}")
-    reason = BY_ID.get(story.verdict.known) if story.verdict else None
-    if reason is not None:
-        yield from _indented(f"what to do: {reason.hint} [{reason.id}]")
-    elif story.verdict and story.verdict.hint:
-        yield from _indented(f"what to do: {story.verdict.hint}")
+    if story.verdict and (what_to_do := advice(story.verdict.known, story.verdict.hint)):
+        yield from _indented(f"what to do: {what_to_do}")
     for entry in story.nccl:
         yield from _indented(f"known setting: {entry['type']}: {entry['symptom']}")
-    yield from _timeline(story.attempts, story.line)
+    yield from _timeline(story)
+    earlier = f"attempt {story.told}" if story.told != len(story.attempts) else ""
     if story.words is not None:
-        yield "\nwhat the rank said last"
+        yield f"\nwhat the rank said last{f' in {earlier}' if earlier else ''}"
         yield textwrap.indent(story.words.traceback or story.words.last_lines, "  ")
     if story.samples is not None:
-        yield f"\n{story.samples.host} in the minute {'before the end' if story.verdict else 'until now'}"
+        end = f"before the end{f' of {earlier}' if earlier else ''}" if story.verdict else "until now"
+        yield f"\n{story.samples.host} in the minute {end}"
         yield from (f"  {line}" for line in sample_lines(story.samples))
     yield "\nlogs"
     yield from (f"  {path}" for path in story.logs)
@@ -148,13 +167,24 @@ def _indented(text: str) -> Iterator[str]:
     yield textwrap.fill(text, 118, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
 
 
-def _timeline(attempts: Sequence[Chapter], known_end: str) -> Iterator[str]:
-    for chapter in attempts[:-_FULL_CHAPTERS]:
+def _timeline(story: Story) -> Iterator[str]:
+    advised = [advice(story.verdict.known, story.verdict.hint)] if story.verdict else []
+    for chapter in story.attempts[:-_FULL_CHAPTERS]:
         yield f"\nattempt {chapter.number}{_begin(chapter)}\n  {_end(chapter)}"
-    for chapter in attempts[-_FULL_CHAPTERS:]:
+        yield from _advised(chapter, advised)
+    for chapter in story.attempts[-_FULL_CHAPTERS:]:
         yield f"\nattempt {chapter.number}{_begin(chapter)}"
         yield from (f"  {_span(moment.seconds):>8}  {moment.text}" for moment in chapter.moments)
-        yield f"  {chapter.then or 'ended' if chapter.ended == known_end else _end(chapter)}"
+        yield f"  {chapter.then or 'ended' if chapter.ended == story.line else _end(chapter)}"
+        yield from _advised(chapter, advised)
+
+
+def _advised(chapter: Chapter, before: list[str]) -> Iterator[str]:
+    """What to do about an attempt that failed, in words that have not stood above; `before` takes them in."""
+    what_to_do = advice(chapter.known, chapter.hint)
+    if chapter.hint and what_to_do not in before:
+        before.append(what_to_do)
+        yield from _indented(f"what to do: {what_to_do}")
 
 
 def _begin(chapter: Chapter) -> str:

@@ -285,6 +285,11 @@ _WORDS_BEFORE_A_KILL = 4096
 """An exception further up than this is not what a rank that was killed died of."""
 
 
+def advice(known: str, hint: str) -> str:
+    """What to do about a failure, for a person: what is known of its reason, else the hint of its verdict."""
+    return f"{BY_ID[known].hint} [{known}]" if known in BY_ID else hint
+
+
 def may_be_starved(reason: Known | None) -> bool:
     """Whether a rank ended as one does when the kernel's OOM killer takes it, or a process that it works with."""
     return reason is not None and (reason.victim or reason.id in ("sigkill", "worker-killed"))

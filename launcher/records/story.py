@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.records.files import parse_json_line, read_json_lines, tail
-from launcher.records.result import Result, how_it_ended, read_result, signal_of
+from launcher.records.result import FAILED, Result, how_it_ended, read_result, signal_of
 from launcher.records.rundir import Attempt, RunDir
 from launcher.records.traceback_text import last_traceback
 
@@ -46,6 +46,10 @@ class Chapter:
     ended: str
     """Its verdict in a line; empty while it goes on, or where none was left."""
     then: str
+    hint: str
+    """What to do about it, of one that failed; the end of the run has its own."""
+    known: str
+    """The id of its reason, where it is one of :mod:`launcher.records.known`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def _chapter(attempt: Attempt) -> Chapter:
         moments=_not_too_many(moments),
         ended=verdict.line() if verdict else "",
         then=verdict.then if verdict else "",
+        hint=verdict.hint if verdict and verdict.outcome == FAILED else "",
+        known=verdict.known if verdict else "",
     )
 
 

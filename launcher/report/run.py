@@ -11,6 +11,7 @@ from typing import Any
 import launcher
 from launcher.records.columns import is_number
 from launcher.records.files import Record, tail
+from launcher.records.known import advice
 from launcher.records.reading import Run, load_run
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.records.status import LOST, PENDING, RUNNING, Status
@@ -129,7 +130,9 @@ def _verdict(run: Run, status: Status) -> Iterator[Block]:
 
 def _hint(result: Result) -> str:
     """The log's end is on the page: no need to say where it is."""
-    return "" if result.log and result.log in result.hint else result.hint
+    what_to_do = advice(result.known, result.hint)
+    only_where = result.log is not None and result.log in what_to_do
+    return f"What to do: {what_to_do}" if what_to_do and not only_where else ""
 
 
 def _tiles(run: Run, status: Status, seconds: float) -> Tiles:
@@ -166,7 +169,9 @@ def _last_words(run: Run) -> Iterator[Section]:
     if lines:
         last = f"last {len(lines)} lines" if len(lines) > 1 else "last line"
         title = f"The {last} of {path.parent.name}/{path.name}"
-        yield Section("What the failed rank said", [Text(title, mask("\n".join(lines)), open=run.result == failed)])
+        told = [Words(_hint(failed))] if run.result != failed and _hint(failed) else []
+        said = Text(title, mask("\n".join(lines)), open=run.result == failed)
+        yield Section("What the failed rank said", [*told, said])
 
 
 def _here(run: Run, log: Path) -> Path:
