@@ -1,10 +1,10 @@
-"""Slurm's notations of time and memory."""
+"""Slurm's notations of time and memory, and amounts for people."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.units import format_memory, format_time, parse_memory, parse_time
+from launcher.config.units import format_bytes, format_memory, format_time, parse_memory, parse_time
 from launcher.errors import UserError
 
 
@@ -55,3 +55,19 @@ def test_memory_that_slurm_refuses_is_an_error_that_says_what_is_meant(text: str
 @given(st.integers(1, 10**9))
 def test_every_amount_of_memory_reads_back_as_it_was_written(mebibytes: int) -> None:
     assert parse_memory(format_memory(mebibytes)) == mebibytes
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (2_500_000, "2.4 MiB"), (2**20 - 1, "1.0 MiB"),
+     (121 * 2**30, "121.0 GiB"), (2**40 - 1, "1.0 TiB"), (5000 * 2**40, "5000.0 TiB")],
+)  # fmt: skip
+def test_an_amount_for_people_has_the_unit_that_fits(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@given(st.integers(1, 2**49))
+def test_an_amount_for_people_is_never_nothing_and_never_far_off(size: int) -> None:
+    number, unit = format_bytes(size).split()
+    assert 1 <= float(number) < 1024
+    assert abs(float(number) * 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(unit) - size) <= 0.06 * size

@@ -12,7 +12,7 @@ from pathlib import Path
 from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.cli.statuses import statuses_of
 from launcher.cli.table import table
-from launcher.config.units import parse_age
+from launcher.config.units import format_bytes, parse_age
 from launcher.errors import UserError
 from launcher.records import removal, rundir, sweepdir
 from launcher.records.removal import Removal
@@ -106,8 +106,8 @@ def _remove(chosen: Sequence[Removal], runs_dir: Path, *, yes: bool, without_ter
         print(f"nothing to remove in '{runs_dir}'")
         return 0
     sizes = [removal.size_of(one.paths) for one in chosen]
-    rows = [(_gib(size), _when(one), one.name) for size, one in zip(sizes, chosen)]
-    print(table(("SIZE", "LAST WRITTEN", "RUN"), [*rows, (_gib(sum(sizes)), "", "in all")]))
+    rows = [(format_bytes(size), _when(one), one.name) for size, one in zip(sizes, chosen)]
+    print(table(("SIZE", "LAST WRITTEN", "RUN"), [*rows, (format_bytes(sum(sizes)), "", "in all")]))
     if not yes and not sys.stdin.isatty():
         if without_terminal is None:
             raise UserError("nobody is there to be asked: add --yes to remove it")
@@ -118,7 +118,7 @@ def _remove(chosen: Sequence[Removal], runs_dir: Path, *, yes: bool, without_ter
         return 0
     for one in chosen:
         _remove_one(one)
-    print(f"removed {_gib(sum(sizes))}")
+    print(f"removed {format_bytes(sum(sizes))}")
     return 0
 
 
@@ -135,7 +135,3 @@ def _remove_one(one: Removal) -> None:
 
 def _when(one: Removal) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(max(map(removal.last_change, one.runs))))
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

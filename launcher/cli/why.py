@@ -17,6 +17,7 @@ from launcher.cli.statuses import statuses_of
 from launcher.cli.watch import progress_line
 from launcher.config.catalogue import matches
 from launcher.config.compose import catalogue
+from launcher.config.units import format_bytes
 from launcher.records import rundir
 from launcher.records.files import tail
 from launcher.records.known import BY_ID, advice
@@ -212,11 +213,11 @@ def sample_lines(samples: Samples) -> Iterator[str]:
     """Memory, CPU and disk in a line, and a line for each GPU that was seen."""
     first, last = samples.first, samples.last
     used = _change(first.get("memory_used_mb"), last.get("memory_used_mb"))
-    parts = [f"memory {used} of {_gib(last.get('memory_limit_mb'))}"]
+    parts = [f"memory {used} of {_memory(last.get('memory_limit_mb'))}"]
     if last.get("cpu") is not None:
         parts.append(f"CPU {last['cpu']:.0%}")
     if last.get("disk_free_mb") is not None:
-        parts.append(f"{_gib(last['disk_free_mb'])} free on the run's disk")
+        parts.append(f"{_memory(last['disk_free_mb'])} free on the run's disk")
     yield " · ".join(parts)
     for gpu in last.get("gpus") or []:
         yield f"GPU {gpu.get('index')}: {_gpu(gpu)}"
@@ -228,14 +229,14 @@ def _gpu(gpu: Mapping[str, Any]) -> str:
     if "error" in gpu:
         return str(gpu["error"])
     busy = "" if gpu.get("utilisation") is None else f"{gpu['utilisation']:.0%} busy"
-    memory = f"memory {_gib(gpu.get('memory_used_mb'))} of {_gib(gpu.get('memory_total_mb'))}"
+    memory = f"memory {_memory(gpu.get('memory_used_mb'))} of {_memory(gpu.get('memory_total_mb'))}"
     heat = "" if gpu.get("temperature") is None else f"{gpu['temperature']} °C"
     return " · ".join(part for part in (busy, memory, heat, ", ".join(gpu.get("throttle") or [])) if part)
 
 
 def _change(before: float | None, after: float | None) -> str:
-    return _gib(after) if _gib(before) == _gib(after) else f"{_gib(before)} → {_gib(after)}"
+    return _memory(after) if _memory(before) == _memory(after) else f"{_memory(before)} → {_memory(after)}"
 
 
-def _gib(mebibytes: float | None) -> str:
-    return "?" if mebibytes is None else f"{mebibytes / 1024:.1f} GiB"
+def _memory(mebibytes: float | None) -> str:
+    return "?" if mebibytes is None else format_bytes(mebibytes * 2**20)

@@ -72,6 +72,17 @@ def format_memory(mebibytes: int) -> str:
     return f"{mebibytes}M"
 
 
+def format_bytes(size: float) -> str:
+    """Bytes for people, in the largest unit of which there is one at least: ``512 B``, ``2.4 MiB``, ``121.0 GiB``."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if round(size, 1) < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"
+
+
 def parse_range(value: object) -> range:
     """The numbers that ``3`` or ``2-4`` names, at least one of them and none below 1.
 
