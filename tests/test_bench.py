@@ -23,7 +23,7 @@ from launcher.records.measured import PARTS, rate, side_by_side, summary
 from launcher.records.reading import load_run
 from launcher.records.result import Result
 from launcher.records.rundir import RunDir
-from launcher.records.scaling import summed_up
+from launcher.records.scaling import caption_of, summed_up
 from launcher.report.scaling_chart import draw
 from tests.conftest import Launch, only_run, result_of
 from tests.made_records import BEGAN, ended_bundle, make_benchmark, make_run
@@ -341,8 +341,22 @@ def test_efficiency_is_throughput_against_as_many_times_one_rank(tmp_path: Path)
     assert found["findings"] == []
     told = describe_scaling(found)
     assert "1,895" in told and "71%" in told
-    for path in draw(found, "ant", tmp_path):
-        assert path.stat().st_size > 10_000
+    png, svg = draw(found, tmp_path)
+    assert png.stat().st_size > 10_000
+    where = "NVIDIA A100-SXM4-80GB · 2 hosts · 2026-11-30"
+    assert caption_of(found) == f"{where} · launcher 0.1.0 · torch 2.13.0 · commit 4c86c2300 with changes"
+    assert caption_of(found) in svg.read_text()
+
+
+def test_the_caption_of_a_picture_says_what_is_known_and_no_more() -> None:
+    (bare,) = [ended_bundle(1, 64, 1000)]
+    bare["run"]["start_time_utc"], bare["versions"]["git_commit"], bare["versions"]["torch"] = None, None, None
+    bare["extra"]["nodes"][0]["hardware"] = {"gpu_devices": [], "cpu_name": "AMD EPYC"}
+    assert caption_of(summed_up(ASKED, [bare])) == "CPU AMD EPYC · 1 host · launcher 0.1.0"
+    assert caption_of(summed_up(ASKED, [])) == ""
+    later = ended_bundle(2, 64, 1000)
+    later["run"]["start_time_utc"] = "2026-12-01T00:10:00+00:00"
+    assert "2026-11-30 to 2026-12-01" in caption_of(summed_up(ASKED, [later, *ALONE]))
 
 
 def test_more_nodes_that_are_slower_and_synchronising_that_dominates_are_said() -> None:

@@ -165,6 +165,7 @@ def test_the_page_of_a_scaling_benchmark_has_its_sentences_table_and_curves(runs
         "efficiency, weak scaling 62% 4 ranks against 1",
         "Synchronising dominates with 4 ranks (weak scaling, 64 environments each): 42% of an iteration",
         "Weak scaling: 64 environments a rank", "Strong scaling: 64 environments in all",
+        "Measured on NVIDIA A100-SXM4-80GB · 2 hosts · 2026-11-30 · launcher 0.1.0",
         "weak 4 2 64 2,500 2,375 2,625 62", "strong 4 2 16 2,500 2,375 2,625 62",
     ):  # fmt: skip
         assert said in text

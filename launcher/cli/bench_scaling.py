@@ -94,7 +94,7 @@ def show_scaling(sweep: SweepDir, found: Record, as_json: bool, output: str | No
 
 def _drawn(found: Record, directory: Path) -> list[Path]:
     try:
-        return draw(found, title_of(found["asked"]), directory)
+        return draw(found, directory)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

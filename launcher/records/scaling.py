@@ -26,6 +26,19 @@ def title_of(asked: Mapping[str, Any]) -> str:
     return f"{asked['task']} with {asked['library']} on {asked['cluster']}"
 
 
+def caption_of(found: Mapping[str, Any]) -> str:
+    """What stands below a picture that is passed around: on what, when, and by which versions it was measured."""
+    measured = found["measured"]
+    hosts = len(measured["hosts"])
+    parts = [
+        ", ".join(measured["devices"]),
+        f"{hosts} host{'s' if hosts != 1 else ''}" if hosts else "",
+        " to ".join(dict.fromkeys(measured["days"])),
+        *(f"{name} {', '.join(measured[name])}" for name in ("launcher", "torch", "commit") if measured[name]),
+    ]
+    return " · ".join(filter(None, parts))
+
+
 def summed_up(asked: Mapping[str, Any], bundles: Sequence[Record]) -> Record:
     """What the runs have shown.
 
@@ -33,13 +46,46 @@ def summed_up(asked: Mapping[str, Any], bundles: Sequence[Record]) -> Record:
         asked: ``num_envs``, the environments of one rank alone; ``world_sizes``; ``scaling``, a list of
             :data:`WEAK` and :data:`STRONG`; ``runs``, how many there are to be.
         bundles: of those that have ended.
+
+    Returns:
+        ``asked``; ``ended``, how many have; ``measured``, on what, when and by which versions; ``points``, one for each
+        number of ranks and kind of scaling; ``findings``, sentences.
     """
     points = [
         point
         for kind in asked["scaling"]
         for point in _points(kind, asked["num_envs"], sorted(set(asked["world_sizes"])), bundles)
     ]
-    return {"asked": dict(asked), "ended": len(bundles), "points": points, "findings": list(_findings(points))}
+    return {
+        "asked": dict(asked),
+        "ended": len(bundles),
+        "measured": _circumstances(bundles),
+        "points": points,
+        "findings": list(_findings(points)),
+    }
+
+
+def _circumstances(bundles: Sequence[Record]) -> dict[str, list[str]]:
+    """Where, when and with which versions; the commit is that of the code that was trained."""
+    nodes = [node for one in bundles for node in one["extra"]["nodes"]]
+    versions = [one["versions"] for one in bundles]
+    days = sorted(one["run"]["start_time_utc"][:10] for one in bundles if one["run"]["start_time_utc"])
+    commits = (f"{one['git_commit'][:9]}{' with changes' * bool(one['git_dirty'])}" for one in versions
+               if one["git_commit"])  # fmt: skip
+    return {
+        "devices": sorted({name for node in nodes for name in _devices(node["hardware"] or {})}),
+        "hosts": sorted({node["host"] for node in nodes}),
+        "days": [days[0], days[-1]] if days else [],
+        "launcher": sorted({one["launcher"] for one in versions if one["launcher"]}),
+        "torch": sorted({one["torch"] for one in versions if one["torch"]}),
+        "commit": sorted(set(commits)),
+    }
+
+
+def _devices(machine: Record) -> list[str]:
+    """What the ranks of a node computed on."""
+    gpus = [gpu["name"] for gpu in machine.get("gpu_devices", ())]
+    return gpus or [f"CPU {machine['cpu_name']}"] * bool(machine.get("cpu_name"))
 
 
 def _points(kind: str, num_envs: int, sizes: Iterable[int], bundles: Sequence[Record]) -> list[Record]:

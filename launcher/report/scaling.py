@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from launcher.records.files import Record
-from launcher.records.scaling import WEAK
+from launcher.records.scaling import WEAK, caption_of
 from launcher.report.page import QUIET, WARN, Block, Cell, Chart, Grid, Section, Words, size_for
 from launcher.report.parts import ITERATION, parts_chart
 from launcher.report.thin import rounded
@@ -45,7 +45,10 @@ def scaling_findings(found: Record) -> list[Block]:
 def scaling_sections(found: Record) -> list[Section]:
     """The charts of each kind of scaling, and the table."""
     charts = [Section(_title(kind, points[0]), _charts(points)) for kind, points in _by_kind(found)]
-    return [*charts, Section("By the number of ranks", [_table(found["points"]), Words(_EXPLAINED)])]
+    caption = caption_of(found)
+    measured = [Words(f"Measured on {caption}.")] if caption else []
+    below = [_table(found["points"]), Words(_EXPLAINED), *measured]
+    return [*charts, Section("By the number of ranks", below)]
 
 
 def _measured(points: Sequence[Record]) -> list[Record]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.records.files import Record
+from launcher.records.scaling import caption_of, title_of
 
 _COLOURS = {"stepping": "#4e79d9", "learning": "#2fb5a9", "synchronising": "#e8743b", "other": "#b8bcc4"}
-_LINE, _IDEAL = "#4e79d9", "#9a9ea8"
+_LINE, _IDEAL, _CAPTION = "#4e79d9", "#9a9ea8", "#6b7280"
 
 
-def draw(found: Record, title: str, directory: Path) -> list[Path]:
-    """Write ``scaling.png`` and ``scaling.svg``; returns their paths.
+def draw(found: Record, directory: Path) -> list[Path]:
+    """Write ``scaling.png`` and ``scaling.svg``, with a caption that says where it comes from; returns their paths.
 
     Raises:
         ModuleNotFoundError: there is no matplotlib.
@@ -22,9 +23,10 @@ def draw(found: Record, title: str, directory: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
     kinds = list(dict.fromkeys(point["scaling"] for point in found["points"]))
-    figure: Any = Figure(figsize=(11, 3.1 * len(kinds) + 0.6), layout="constrained")
+    figure: Any = Figure(figsize=(11, 3.1 * len(kinds) + 0.8), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title_of(found["asked"]), fontsize=11)
+    figure.supxlabel(caption_of(found), fontsize=7, color=_CAPTION, wrap=True)
     rows = figure.subplots(len(kinds), 3, squeeze=False)
     for kind, (throughput, efficiency, parts) in zip(kinds, rows):
         points = [one for one in found["points"] if one["scaling"] == kind and one["fps"] is not None]
