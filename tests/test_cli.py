@@ -274,10 +274,29 @@ def test_a_damaged_checkpoint_is_refused_with_what_is_wrong_with_it(launch: Laun
     assert (done.returncode, "state.pt has 10 bytes instead of 400" in done.stderr) == (2, True), done.stderr
 
 
-def test_a_checkpoint_of_another_library_is_refused(launch: Launch, workdir: Path) -> None:
+@pytest.mark.parametrize(
+    ("library", "task", "words", "said"),
+    [
+        ("skrl", {"name": "cartpole", "env": "CartPole-v1"}, [],
+         "trained with library=skrl, not rsl_rl: go on with library=skrl, or leave resume out to start anew"),
+        ("rsl_rl", {"name": "halfcheetah", "env": "HalfCheetah-v5"}, ["task=walker2d"],
+         "trained with task=halfcheetah (HalfCheetah-v5), not task=walker2d (Walker2d-v5): go on with task=h"),
+        ("rsl_rl", {"name": "cartpole", "env": "CartPole-v1"}, ["task.env=Pendulum-v1"],
+         "trained with task=cartpole (CartPole-v1), not task=cartpole (Pendulum-v1)"),
+        ("trl", {"name": "sft", "env": ""}, ["task=dpo", "library=trl"], "trained with task=sft, not task=dpo"),
+        ("rsl_rl", {"name": "my_pole", "env": "CartPole-v1"}, [], ""),
+        ("torchrun", {"name": "script", "path": "old.py"}, ["task=script", "library=torchrun", "task.path=new.py"], ""),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_of_another_library_or_environment_is_refused(
+    launch: Launch, workdir: Path, library: str, task: dict[str, str], words: list[str], said: str
+) -> None:
     checkpoint = workdir / "runs/old/checkpoints/000000001"
     checkpoint.mkdir(parents=True)
+    (workdir / "new.py").touch()
     seal_in_place(checkpoint, 1, 1)
-    (workdir / "runs/old/plan.json").write_text('{"training": {"library": "skrl", "task": {"name": "cartpole"}}}')
-    done = launch("resume=runs/old/checkpoints/000000001", "dry_run=true")
-    assert (done.returncode, "was trained with library=skrl, not rsl_rl" in done.stderr) == (2, True), done.stderr
+    (workdir / "runs/old/plan.json").write_text(json.dumps({"training": {"library": library, "task": task}}))
+    for resume in ("old", "runs/old/checkpoints/000000001"):
+        done = launch(*words, f"resume={resume}", "dry_run=true")
+        assert (done.returncode, said in done.stderr) == (2 if said else 0, True), done.stderr
+        assert done.stderr.count("\n") == bool(said)

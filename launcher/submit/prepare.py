@@ -137,28 +137,43 @@ def find_checkpoint(config: Config, runs_dir: Path) -> Path:
     """The checkpoint that ``resume=`` means: its directory, the newest one of a run, or of all runs like this.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is of another library or environment.
     """
     wish = config.resume or ""
     if (Path(wish) / "seal.json").is_file():
         if problem := checkpoints.problem_of(Path(wish)):
             raise UserError(f"resume={wish}: the checkpoint {problem}")
-        return _of_same_library(config, Path(wish).absolute())
+        return _of_the_same(config, Path(wish).absolute())
     runs = _runs_like(config, runs_dir) if wish == "latest" else [rundir.find(runs_dir, wish)]
     for run in reversed(runs):
         if found := checkpoints.newest_whole(run.checkpoints):
-            return _of_same_library(config, found.path)
+            return _of_the_same(config, found.path)
     what = f"{config.task.name} with {config.library.name}" if wish == "latest" else wish
     raise UserError(f"resume={wish}: no run of {what} in '{runs_dir}' has a checkpoint")
 
 
-def _of_same_library(config: Config, checkpoint: Path) -> Path:
-    """Another library's checkpoint would crash every rank, with a message that names no library."""
+def _of_the_same(config: Config, checkpoint: Path) -> Path:
+    """Another library's checkpoint would crash every rank, with a message that names no library; another environment's
+    as well, or, where the sizes happen to be alike, would be trained on with the other's counters and physics."""
     plan = read_json(checkpoint.parents[1] / "plan.json")
-    theirs = config.library.name if plan is None else plan["training"]["library"]
-    if theirs != config.library.name:
-        raise UserError(f"resume={config.resume}: it was trained with library={theirs}, not {config.library.name}")
+    theirs = plan["training"] if plan else {"library": config.library.name, "task": vars(config.task)}
+    trained = f"resume={config.resume}: it was trained with"
+    if theirs["library"] != config.library.name:
+        wanted = f"library={theirs['library']}"
+        raise UserError(f"{trained} {wanted}, not {config.library.name}: {_or(wanted)}")
+    name, env = theirs["task"]["name"], theirs["task"].get("env")
+    if (env or name) != (config.task.env or config.task.name):
+        named, mine = _task(name, env), _task(config.task.name, config.task.env)
+        raise UserError(f"{trained} {named}, not {mine}: {_or(f'task={name}')}")
     return checkpoint
+
+
+def _task(name: str, env: str | None) -> str:
+    return f"task={name} ({env})" if env else f"task={name}"
+
+
+def _or(wanted: str) -> str:
+    return f"go on with {wanted}, or leave resume out to start anew"
 
 
 def _runs_like(config: Config, runs_dir: Path) -> list[RunDir]:
