@@ -81,6 +81,20 @@ def test_environments_go_on_exactly_where_others_stood(env: str, way: str) -> No
         assert torch.equal(mine.rewards, theirs.rewards)
 
 
+@pytest.mark.parametrize(
+    ("way", "num_envs", "said"),
+    [("auto", 7, "of 4 environments a rank, and here are 7"), ("sync", 4, "step in another way (CartPoles, not Sync")],
+)
+def test_environments_that_do_not_fit_a_checkpoint_begin_new_episodes(
+    way: str, num_envs: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = make("CartPole-v1", way, num_envs=num_envs)
+    before = other.observations.clone()
+    other.set_state(make("CartPole-v1", "auto").get_state())
+    assert said in capsys.readouterr().out
+    assert bool((other.observations == before).all()) and next(steps(other)) is not None
+
+
 def test_native_cartpole_ends_episodes_as_the_plain_one_does() -> None:
     native, plain = make("CartPole-v1", "auto", num_envs=64), make("CartPole-v1", "sync", num_envs=64)
     for environments in (native, plain):

@@ -156,7 +156,7 @@ def _of_the_same(config: Config, checkpoint: Path) -> Path:
     """Another library's checkpoint would crash every rank, with a message that names no library; another environment's
     as well, or, where the sizes happen to be alike, would be trained on with the other's counters and physics."""
     plan = read_json(checkpoint.parents[1] / "plan.json")
-    theirs = plan["training"] if plan else {"library": config.library.name, "task": vars(config.task)}
+    theirs: Record = plan["training"] if plan else {"library": config.library.name, "task": vars(config.task)}
     trained = f"resume={config.resume}: it was trained with"
     if theirs["library"] != config.library.name:
         wanted = f"library={theirs['library']}"

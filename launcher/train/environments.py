@@ -86,13 +86,31 @@ class Environments:
         state = vectorization.state_of(self._envs)
         if state is None:
             return None
-        return {"envs": state, "observations": self.observations.cpu(), "episodes": self.episodes.get_state()}
+        own = {"observations": self.observations.cpu(), "episodes": self.episodes.get_state()}
+        return {"kind": self._kind, "envs": state, **own}
 
     def set_state(self, state: dict[str, Any] | None) -> None:
-        """Go on from where :meth:`get_state` found them."""
+        """Go on from where :meth:`get_state` found as many of the same kind; others begin new episodes."""
+        if problem := self._misfit(state):
+            print(f"resuming in new episodes: {problem}", flush=True)
+        elif state is not None:
+            self._restore(state)
+
+    def _misfit(self, state: dict[str, Any] | None) -> str:
+        """Why these cannot stand where others stood; empty where they can."""
         if state is None:
-            print("resuming in new episodes: these environments cannot tell where they stood", flush=True)
-            return
+            return "these environments cannot tell where they stood"
+        if (stood := len(state["observations"])) != self.num_envs:
+            return f"the checkpoint is of {stood} environments a rank, and here are {self.num_envs}"
+        if (kind := state.get("kind")) != self._kind:
+            return f"the checkpoint is of environments that step in another way ({kind}, not {self._kind})"
+        return ""
+
+    @property
+    def _kind(self) -> str:
+        return type(self._envs).__name__
+
+    def _restore(self, state: dict[str, Any]) -> None:
         vectorization.restore(self._envs, state["envs"])
         self.observations = state["observations"].to(self.device)
         self.episodes.set_state(state["episodes"])
