@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Generator
 from pathlib import Path
+
+from launcher.node import temporary
 
 
 class ScratchError(Exception):
@@ -15,7 +16,7 @@ class ScratchError(Exception):
 
 @contextlib.contextmanager
 def scratch_directory(place: str, name: str) -> Generator[Path | None]:
-    """A new directory `name` at `place`, for this user only; nothing at all where no place is given.
+    """A new directory, with `name` in its own, at `place`, for this user only; nothing at all where no place is given.
 
     `place` may hold ``$NAME`` of this node's environment: sites tell a job its own disk in TMPDIR and the like.
 
@@ -25,12 +26,10 @@ def scratch_directory(place: str, name: str) -> Generator[Path | None]:
     if not place:
         yield None
         return
-    path = Path(os.path.expandvars(place), name)
+    path = Path(os.path.expandvars(place), f"{temporary.PREFIX}{name}")
     _make(path)
-    try:
+    with temporary.held(path):
         yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _make(path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.node import processes
+from launcher.node import processes, temporary
 from launcher.node.hang import ras, stacks
 from launcher.node.hang.facts import Collective, Frame, NodeFacts, RankFacts
 from launcher.plan.plan import Plan
@@ -49,14 +48,12 @@ def watch_directory(plan: Plan) -> Generator[Path | None]:
         yield None
         return
     try:
-        path = Path(tempfile.mkdtemp(prefix="launcher-watch-", dir="/tmp" if plan.container else None))
+        path = Path(tempfile.mkdtemp(prefix=f"{temporary.PREFIX}watch-", dir="/tmp" if plan.container else None))
     except OSError:
         yield None
         return
-    try:
+    with temporary.held(path):
         yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
