@@ -127,6 +127,13 @@ def test_the_verdict_reads_back_and_says_who_where_and_how() -> None:
     assert "rank 0 on n was killed by SIGKILL" in killed.line()
 
 
+def test_the_line_of_a_run_tells_its_last_attempt_from_all_of_them() -> None:
+    again = Result("completed", "solved", iteration=40, attempts=3, seconds=94.0, total_seconds=3 * 3600 + 300.0)
+    assert again.attempt_line() == "completed: solved · iteration 40 · 1 min 34 s"
+    assert again.line() == f"{again.attempt_line()} in attempt 3, 3 h 5 min since attempt 1 began"
+    assert Result("completed", "solved", seconds=9.6, total_seconds=9.7).line() == "completed: solved · 10 s"
+
+
 def test_a_result_of_a_later_version_can_still_be_read(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps({"outcome": "completed", "cause": "solved", "new": 1}))
     assert read_result(tmp_path / "result.json") == Result("completed", "solved")

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.cli.main import main
+from launcher.records.durations import duration
 from launcher.records.files import append_json_line
 from launcher.records.result import Result
-from launcher.report.page import duration, number, unit_of
+from launcher.report.page import number, unit_of
 from launcher.report.thin import averaged, means, rounded, thinned
 from tests.conftest import ROOT
 from tests.made_records import make_benchmark, make_run, make_scaling, make_sweep

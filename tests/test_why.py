@@ -117,11 +117,13 @@ def test_a_failure_that_a_retry_has_mended_is_told_with_its_advice(run: RunDir, 
     failed = fail(run)
     append_json_line(failed.samples(1), {"time": BEGAN + 29, "memory_used_mb": 1024, "memory_limit_mb": 2048})
     again = begin(run, resume="/runs/000000020", at=60.0)
-    Result(COMPLETED, "finished", iteration=500, attempts=2, then="ended").write(again.verdict)
-    Result(COMPLETED, "finished", iteration=500, attempts=2, then="ended").write(run.result)
+    done = Result(COMPLETED, "finished", iteration=500, attempts=2, seconds=40, total_seconds=100, then="ended")
+    done.write(again.verdict)
+    done.write(run.result)
     text = why()
     for words in [
-        "completed: finished", "attempt 1 ·", "what to do: tensors do not fit", "[shape]", "attempt 2 ·",
+        "iteration 500 · 40 s in attempt 2, 1 min 40 s since attempt 1 began", "attempt 1 ·",
+        "what to do: tensors do not fit", "[shape]", "attempt 2 ·",
         "what the rank said last in attempt 1", "policy(observations)",
         "gpu02 in the minute before the end of attempt 1", str(failed.rank_log(2)), str(again.path),
     ]:  # fmt: skip

@@ -43,7 +43,7 @@ def _of_attempt(attempt: Attempt) -> Iterator[str]:
 
 
 def _heading(attempt: Attempt, verdict: Result | None) -> str:
-    what = verdict.line() if verdict is not None and verdict.outcome != COMPLETED else "ranks that failed"
+    what = verdict.attempt_line() if verdict is not None and verdict.outcome != COMPLETED else "ranks that failed"
     return f"attempt {attempt.number + 1}: {what}"
 
 

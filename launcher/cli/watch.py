@@ -112,6 +112,6 @@ def _say_what_ended(run: RunDir, watcher: Watcher, seen: int) -> int:
         verdict = read_result(attempt.verdict)
         if verdict is None or verdict.then.startswith("ended"):
             return attempt.number
-        watcher.say(f"attempt {attempt.number + 1} {verdict.line()} · {verdict.then}")
+        watcher.say(f"attempt {attempt.number + 1} {verdict.attempt_line()} · {verdict.then}")
         seen = attempt.number + 1
     return seen

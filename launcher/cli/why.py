@@ -170,13 +170,14 @@ def _indented(text: str) -> Iterator[str]:
 
 def _timeline(story: Story) -> Iterator[str]:
     advised = [advice(story.verdict.known, story.verdict.hint)] if story.verdict else []
+    known_end = story.verdict.attempt_line() if story.verdict else None
     for chapter in story.attempts[:-_FULL_CHAPTERS]:
         yield f"\nattempt {chapter.number}{_begin(chapter)}\n  {_end(chapter)}"
         yield from _advised(chapter, advised)
     for chapter in story.attempts[-_FULL_CHAPTERS:]:
         yield f"\nattempt {chapter.number}{_begin(chapter)}"
         yield from (f"  {_span(moment.seconds):>8}  {moment.text}" for moment in chapter.moments)
-        yield f"  {chapter.then or 'ended' if chapter.ended == story.line else _end(chapter)}"
+        yield f"  {chapter.then or 'ended' if chapter.ended == known_end else _end(chapter)}"
         yield from _advised(chapter, advised)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from launcher.errors import SchedulerError
 from launcher.node import retry
@@ -14,7 +15,7 @@ from launcher.node.retry import Chances, Next
 from launcher.plan.plan import Plan
 from launcher.records import nodes
 from launcher.records.columns import is_number
-from launcher.records.files import Record, last_json_line, read_json
+from launcher.records.files import Record, last_json_line, read_json, read_json_lines
 from launcher.records.result import STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.fate import Stop
@@ -41,6 +42,7 @@ def conclude(
     Returns:
         The verdict, in which stands what followed; and that.
     """
+    result = _timed(run, result)
     repeatable = result.cause in retry.BUDGETS or result.cause == "requeued"
     chances = Chances(can_stay, job is not None, job is not None and repeatable and job.requeued())
     then = retry.decide(plan.retry, [*history(run, attempt), result], chances)
@@ -89,9 +91,30 @@ def cut_off(run: RunDir, attempt: Attempt) -> None:
     if attempt.verdict.exists() or attempt.superseded:
         return
     iteration, resumed_at = progress_of(run, attempt)
-    result = Result(STOPPED, "cancelled", _CUT_OFF, iteration=iteration, resumed_at=resumed_at)
-    result = _write(attempt, result, Next(retry.END))
+    facts: dict[str, Any] = {"iteration": iteration, "resumed_at": resumed_at, "attempts": attempt.number + 1}
+    result = Result(STOPPED, "cancelled", _CUT_OFF, seconds=lasted(attempt), **facts)
+    result = _write(attempt, _timed(run, result), Next(retry.END))
     insist(lambda: result.write(run.result), seconds=0.0)
+
+
+def lasted(attempt: Attempt) -> float:
+    """Seconds from the start of an attempt to the last that it wrote, of one that could not say itself how long."""
+    began = _began(attempt)
+    wrote = [path.stat().st_mtime for path in attempt.path.iterdir()]
+    return 0.0 if began is None else round(max(0.0, max(wrote, default=began) - began), 1)
+
+
+def _timed(run: RunDir, result: Result) -> Result:
+    """With the time since the run's first attempt began."""
+    began = next((at for attempt in run.attempts() if (at := _began(attempt)) is not None), None)
+    total = result.seconds if began is None else max(result.seconds, time.time() - began)
+    return replace(result, total_seconds=round(total, 1))
+
+
+def _began(attempt: Attempt) -> float | None:
+    """When, in seconds since the epoch; None where a full disk kept even that from its records."""
+    at = next(read_json_lines(attempt.events), {}).get("time")
+    return at if is_number(at) else None
 
 
 def progress_of(run: RunDir, attempt: Attempt) -> tuple[int | None, int]:

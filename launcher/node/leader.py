@@ -275,7 +275,7 @@ class Leader(Member):
         work = asyncio.to_thread(conclude, self.plan, self.run, self._attempt, result, self._job, can_stay, bad)
         result, then = await work
         self._journal.note("verdict", outcome=result.outcome, cause=result.cause, then=result.then)
-        say(self.place, f"{result.line()}{'' if then.what == retry.END else f' · {result.then}'}")
+        say(self.place, result.line() if then.what == retry.END else f"{result.attempt_line()} · {result.then}")
         return result, then
 
     def _exit_code(self, result: Result, then: Next) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from launcher.errors import SchedulerError
 from launcher.node import retry
-from launcher.node.conclusion import conclude, finish, history, insist, progress_of, tell_slurm
+from launcher.node.conclusion import conclude, finish, history, insist, lasted, progress_of, tell_slurm
 from launcher.node.job import Job
 from launcher.node.place import Place
 from launcher.node.retry import Chances, Next
@@ -46,6 +46,7 @@ def judge_silent(plan: Plan, run: RunDir, attempt: Attempt, message: str, stop: 
         resumed_at=resumed_at,
         world_size=plan.resources.world_size,
         attempts=attempt.number + 1,
+        seconds=lasted(attempt),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.records.durations import duration
 from launcher.records.files import read_json, write_json
 
 COMPLETED, FAILED, STOPPED = "completed", "failed", "stopped"
@@ -45,7 +46,9 @@ class Result:
     log: str | None = None
     """The log of the first rank that failed."""
     seconds: float = 0.0
-    """From the start of the attempt to its end."""
+    """From the start of the last attempt to its end."""
+    total_seconds: float = 0.0
+    """From the start of the first attempt to the end of the last one, with all waits."""
     resumed_at: int = 0
     """Iterations that were done when the attempt started."""
     warnings: list[dict[str, str]] = field(default_factory=list)
@@ -62,9 +65,15 @@ class Result:
         write_json(path, asdict(self))
 
     def line(self) -> str:
-        """One line: outcome, cause, who and where, how far."""
-        parts = [f"{self.outcome}: {self._what()}", *self._progress()]
-        return " · ".join(part for part in parts if part)
+        """Of a run one line: outcome, cause, who and where, how far, how long in all."""
+        if self.attempts < 2 or not self.total_seconds:
+            return self.attempt_line()
+        return f"{self.attempt_line()} in attempt {self.attempts}, {_rounded(self.total_seconds)} since attempt 1 began"
+
+    def attempt_line(self) -> str:
+        """And of its last attempt alone."""
+        parts = [f"{self.outcome}: {self._what()}", *self._progress(), _rounded(self.seconds)]
+        return " · ".join(filter(None, parts))
 
     def _what(self) -> str:
         if self.cause == "hang":  # no rank of it has ended by itself
@@ -79,7 +88,11 @@ class Result:
         for key, label in (("return_mean", "return"), ("length_mean", "episode length")):
             if (value := self.metrics.get(key)) is not None:
                 found.append(f"{label} {value:.1f}")
-        return [*found, f"{self.seconds:.0f} s"]
+        return found
+
+
+def _rounded(seconds: float) -> str:
+    return duration(round(seconds))
 
 
 def how_it_ended(exit_code: int | None, signal_name: str | None) -> str:

@@ -89,7 +89,7 @@ def _chapter(attempt: Attempt) -> Chapter:
         job_id=start.get("job_id"),
         hosts=start.get("hosts", []),
         moments=_not_too_many(moments),
-        ended=verdict.line() if verdict else "",
+        ended=verdict.attempt_line() if verdict else "",
         then=verdict.then if verdict else "",
         hint=verdict.hint if verdict and verdict.outcome == FAILED else "",
         known=verdict.known if verdict else "",

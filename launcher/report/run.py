@@ -10,6 +10,7 @@ from typing import Any
 
 import launcher
 from launcher.records.columns import is_number
+from launcher.records.durations import duration
 from launcher.records.files import Record, tail
 from launcher.records.known import advice
 from launcher.records.reading import Run, load_run
@@ -32,7 +33,6 @@ from launcher.report.page import (
     Text,
     Tiles,
     Words,
-    duration,
     few,
     number,
     unit_of,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from launcher.records.columns import is_number
+from launcher.records.durations import duration
 from launcher.records.files import Record
 from launcher.records.reading import Run, Try
 from launcher.records.result import COMPLETED, STOPPED
 from launcher.report.curves import ended
-from launcher.report.page import BAD, BUSY, GOOD, QUIET, WARN, Block, Chart, Grid, Section, Words, duration, few
+from launcher.report.page import BAD, BUSY, GOOD, QUIET, WARN, Block, Chart, Grid, Section, Words, few
 
 _MOST_LANES = 100
 _MOST_EVENTS = 500
