@@ -73,8 +73,8 @@ def launch(workdir: Path, warm: Warm) -> Launch:
 
 
 def runs_in(place: Path) -> list[Path]:
-    """The directories of runs, and of sweeps, by name; hidden files lie beside them."""
-    return sorted(path for path in place.iterdir() if path.is_dir())
+    """The directories of runs, and of sweeps, by name; what is the launcher's own is hidden beside them."""
+    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
 
 
 def only_run(directory: Path) -> Path:

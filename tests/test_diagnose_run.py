@@ -238,4 +238,4 @@ def test_ranks_that_all_hang_are_no_nodes_fault_and_the_way_on_is_said(sandbox: 
     run = trained(sandbox, workdir, ["watch.probe_seconds=25", *sick(world_sizes=[2])])
     result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("failed", "setup")
-    assert "nccl diagnose" in result["message"] and not list((workdir / "runs").glob(".bad_nodes*"))
+    assert "nccl diagnose" in result["message"] and not list((workdir / "runs").glob(".launcher/bad_nodes*"))

@@ -34,7 +34,7 @@ def test_a_missing_interface_is_a_mistake_of_the_setup_and_no_nodes_fault(launch
     launch(*SCRIPT, "cluster.env.GLOO_SOCKET_IFNAME=nix0")
     result = result_of(only_run(workdir))
     assert (result["outcome"], result["cause"]) == ("failed", "setup")
-    assert "nix0" in result["message"] and not list((workdir / "runs").glob(".bad_nodes*"))
+    assert "nix0" in result["message"] and not list((workdir / "runs").glob(".launcher/bad_nodes*"))
 
 
 def test_a_healthy_node_is_looked_at_sampled_and_left_in_peace(launch: Launch, workdir: Path) -> None:

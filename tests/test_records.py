@@ -239,5 +239,7 @@ def test_a_node_that_failed_is_avoided_until_its_time_is_over(tmp_path: Path) ->
     nodes.remember(tmp_path, ["c"], "preflight", "the-run", 0)
     nodes.remember(tmp_path, ["a"], "preflight", "another-run", 3600)
     assert [(node.host, node.cause) for node in nodes.bad_nodes(tmp_path)] == [("a", "preflight"), ("b", "node_lost")]
-    (tmp_path / ".bad_nodes.jsonl").write_text('{"host": "a"}\nhalf a li')
+    own = rundir.launchers_own(tmp_path)
+    assert list(tmp_path.iterdir()) == [own] and own.stat().st_mode & 0o077 == 0
+    (own / "bad_nodes.jsonl").write_text('{"host": "a"}\nhalf a li')
     assert nodes.bad_nodes(tmp_path) == []

@@ -35,7 +35,7 @@ from launcher.cli.table import Fit, table
 from launcher.errors import SchedulerError
 from launcher.records.files import append_json_line, write_json
 from launcher.records.result import Result
-from launcher.records.rundir import RunDir
+from launcher.records.rundir import RunDir, launchers_own
 from launcher.records.status import VERDICT_S, Status, status_of
 from launcher.slurm import commands
 from launcher.slurm.queue import Job
@@ -177,7 +177,7 @@ class Many:
 
     def forget(self) -> None:
         """What Slurm said before."""
-        (self.directory / "runs" / ".slurm_said.json").unlink(missing_ok=True)
+        (launchers_own(self.directory / "runs") / "slurm_said.json").unlink(missing_ok=True)
 
     def ends_late(self) -> None:
         """The jobs that end late have ended two seconds ago."""
@@ -384,7 +384,7 @@ def test_with_no_controller_the_answer_of_before_is_shown_with_its_time(launch: 
 def test_a_slurm_that_does_not_answer_in_time_is_an_older_answer(few: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", few.slurm(squeue="exec sleep 30")["PATH"])
     monkeypatch.setattr(commands, "LOOK_S", 0.2)
-    write_json(few.directory / "runs" / ".slurm_said.json", {"jobs": {}})
+    write_json(launchers_own(few.directory / "runs", make=True) / "slurm_said.json", {"jobs": {}})
     began, overview = time.monotonic(), Overview()
     (one,) = overview.look([RunDir(few.directory / "runs" / "running-00")])
     assert (one.state, one.detail) == CANNOT

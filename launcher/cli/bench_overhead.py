@@ -27,7 +27,7 @@ from launcher.errors import LauncherError, UserError
 from launcher.plan.plan import Plan
 from launcher.records.files import Record, read_json, write_atomic, write_json
 from launcher.records.result import STOPPED
-from launcher.records.rundir import RunDir
+from launcher.records.rundir import RunDir, launchers_own
 from launcher.records.submission import submitted
 from launcher.slurm import commands
 from launcher.slurm.waited import run_script
@@ -77,10 +77,11 @@ def _require(config: Config) -> None:
 
 
 def _directory(runs_dir: Path) -> Path:
-    """Beside the runs, and none: neither kind of job is one to look after."""
-    directory = runs_dir / f"{datetime.now():%Y%m%d-%H%M%S}-overhead-{secrets.token_hex(2)}"
+    """Not among the runs: neither kind of job is one to look after."""
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
+        name = f"overhead-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        directory = launchers_own(runs_dir, make=True) / name
         directory.mkdir(mode=0o700)
     except OSError as error:
         raise UserError(f"cannot write runs_dir '{runs_dir}': {error.strerror}") from error

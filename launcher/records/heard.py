@@ -12,8 +12,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from launcher.records.files import read_json, write_json
+from launcher.records.rundir import launchers_own
 from launcher.slurm.queue import Job
 
+_RECORD = "slurm_said.json"
 _KEPT_S = 30 * 24 * 3600
 _FRESH_S = 60.0
 """An answer that says nothing new is not written down again before."""
@@ -21,7 +23,7 @@ _FRESH_S = 60.0
 
 def heard(runs_dir: Path) -> dict[str, Job]:
     """By job id, each with the time (``as_of``) at which Slurm said so."""
-    record = (read_json(_record(runs_dir)) or {}).get("jobs")
+    record = (read_json(launchers_own(runs_dir) / _RECORD) or {}).get("jobs")
     fields = Job.__dataclass_fields__.keys()
     if not isinstance(record, dict):
         return {}
@@ -37,14 +39,11 @@ def remember(runs_dir: Path, before: Mapping[str, Job], jobs: Mapping[str, Job])
         return
     kept = {job_id: job for job_id, job in before.items() if now - (job.as_of or 0.0) < _KEPT_S}
     with contextlib.suppress(OSError):
-        write_json(_record(runs_dir), {"jobs": {job_id: asdict(job) for job_id, job in (kept | news).items()}})
+        record = launchers_own(runs_dir, make=True) / _RECORD
+        write_json(record, {"jobs": {job_id: asdict(job) for job_id, job in (kept | news).items()}})
 
 
 def _is_news(before: Job | None, job: Job, now: float) -> bool:
     if before is None or (before.state, before.reason, before.nodes) != (job.state, job.reason, job.nodes):
         return True
     return not job.ended and now - (before.as_of or 0.0) > _FRESH_S
-
-
-def _record(runs_dir: Path) -> Path:
-    return runs_dir / ".slurm_said.json"

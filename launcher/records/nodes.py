@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.records.files import append_json_line, read_json_lines
+from launcher.records.rundir import launchers_own
+
+_RECORD = "bad_nodes.jsonl"
 
 
 @dataclass(frozen=True)
@@ -25,19 +28,17 @@ class BadNode:
 
 def remember(runs_dir: Path, hosts: Iterable[str], cause: str, run_id: str, seconds: int) -> None:
     """Write down that nodes failed a run, to be avoided for so long."""
-    now = time.time()
+    now, own = time.time(), launchers_own(runs_dir, make=True)
     for host in hosts:
         record = {"host": host, "cause": cause, "run_id": run_id, "time": now, "until": now + seconds}
-        append_json_line(_record(runs_dir), record)
+        append_json_line(own / _RECORD, record)
 
 
 def bad_nodes(runs_dir: Path) -> list[BadNode]:
     """Those that are still to be avoided, each once, the latest failure of each."""
     fields = BadNode.__dataclass_fields__
-    records = (record for record in read_json_lines(_record(runs_dir)) if fields.keys() <= record.keys())
+    records = (
+        record for record in read_json_lines(launchers_own(runs_dir) / _RECORD) if fields.keys() <= record.keys()
+    )
     found = {record["host"]: BadNode(**{name: record[name] for name in fields}) for record in records}
     return [node for node in found.values() if node.until > time.time()]
-
-
-def _record(runs_dir: Path) -> Path:
-    return runs_dir / ".bad_nodes.jsonl"

@@ -253,6 +253,14 @@ def _fill(run: RunDir, code: Path | None) -> None:
         file.write(secrets.token_hex(32))
 
 
+def launchers_own(runs_dir: Path, make: bool = False) -> Path:
+    """Where what is the launcher's own stands beside the runs, for its owner's eyes only; made if that is wished."""
+    path = runs_dir / ".launcher"
+    if make:
+        path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
 def all_runs(runs_dir: Path) -> list[RunDir]:
     """The runs of a directory, the oldest first."""
     return [RunDir(path.parent) for path in sorted(runs_dir.glob("*/plan.json"))]
