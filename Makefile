@@ -69,7 +69,7 @@ clean:
 	rm -rf .venv
 
 .venv/train: pyproject.toml constraints.txt
-	@echo "installing into .venv (the first time takes some minutes)"
+	@echo "installing PyTorch, RSL-RL and Gymnasium into .venv: about a minute and 1 GB with PyTorch's CPU build, more with CUDA"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(PIP) --editable '.[rsl_rl,gpu]'
@@ -81,5 +81,6 @@ clean:
 	@touch $@
 
 .venv/test: .venv/train
+	@echo "installing all libraries that are tested, and what tests them, into .venv: some minutes, 4 GB in all"
 	@$(PIP) --editable '.[$(TESTED)]'
 	@touch $@
