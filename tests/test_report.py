@@ -20,7 +20,7 @@ from launcher.records.result import Result
 from launcher.report.page import number, unit_of
 from launcher.report.thin import averaged, means, rounded, thinned
 from tests.conftest import ROOT
-from tests.made_records import make_benchmark, make_run, make_scaling, make_sweep
+from tests.made_records import BEGAN, make_benchmark, make_run, make_scaling, make_sweep
 
 HOSTILE = """</script><script>hacked()</script>"'><img src=x onerror=hacked()>"""
 
@@ -112,6 +112,21 @@ def test_the_time_line_has_a_lane_per_node_with_what_happened_there(runs: Path) 
     assert ("lost", 2, 84) in [(mark["name"], mark["lane"], mark["at"]) for mark in line["marks"]]
 
 
+def test_the_time_line_says_what_happened_in_the_words_of_why(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = make_run(runs / "a-run") / "attempts/000/events.jsonl"
+    failed = {"rank": 2, "host": "gpu02", "exit_code": -9, "ended": BEGAN + 83, "message": "", "log": "", "known": ""}
+    for at, event in [(70, {"event": "stop", "why": "preempted", "grace_s": 30.0}),
+                      (84, {"event": "ended", "node": 1, "code": 1, "message": "", "failures": [failed]})]:  # fmt: skip
+        append_json_line(events, {"time": BEGAN + at, **event})
+    page = page_of("a-run")
+    told = {mark["text"] for mark in charts_of(page, "timeline")[0]["marks"]}
+    assert main(["why", "a-run"]) == 0
+    story = capsys.readouterr().out
+    for words in ("the ranks are told to stop (preempted), 30 s to save", "rank 2 on gpu02 was killed by SIGKILL",
+                  "gpu02 is gone"):  # fmt: skip
+        assert words in told and words in story and words in text_of(page)
+
+
 @pytest.mark.parametrize("missing", ["metrics.jsonl", "result.json", "config.yaml", "provenance.json", "attempts",
                                      "submission.json"])  # fmt: skip
 def test_a_run_with_missing_records_has_a_page(runs: Path, missing: str) -> None:
@@ -126,6 +141,8 @@ def test_records_that_make_no_sense_are_passed_over(runs: Path) -> None:
         {"iteration": "x", "time": None, "return_mean": [1]},
         {"event": 3},
         {"event": "lost", "node": 99, "time": "?"},
+        {"event": "ended", "time": 1.0, "failures": [{"rank": "?"}]},
+        {"event": ["stop"], "time": 1.0},
     ):
         append_json_line(run / "metrics.jsonl", record)
         append_json_line(run / "attempts/000/events.jsonl", record)

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.records.events import Event, ends, texts
 from launcher.records.files import parse_json_line, read_json_lines, tail
-from launcher.records.result import FAILED, Result, how_it_ended, read_result, signal_of
+from launcher.records.result import FAILED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.records.traceback_text import last_traceback
 
-Event = Mapping[str, Any]
-
+_TOLD_ELSEWHERE = ("attempt", "verdict")
+"""At the beginning and the end of a chapter."""
 _MOST_MOMENTS = 24
-_LONGEST = 160
 _MOST_LINES = 40
 _LAST_LINES = 10
 """Of a log without a traceback."""
@@ -106,9 +106,9 @@ def _not_too_many(moments: list[Moment]) -> list[Moment]:
 def _moments(events: Sequence[Event], began: float) -> Iterator[Moment]:
     hosts = _hosts(events)
     for event in events:
-        for text in _texts(event, hosts):
+        for text in [] if event["event"] in _TOLD_ELSEWHERE else texts(event, hosts):
             yield Moment(round(event["time"] - began, 1), text)
-    for time, text in _ends(_failures(events)):
+    for time, text in ends(_failures(events)):
         yield Moment(round(time - began, 1), text)
 
 
@@ -116,7 +116,7 @@ def ends_of_ranks(attempt: Attempt) -> list[Moment]:
     """How the ranks of an attempt that did not end well ended, the first one first; those alike are one moment."""
     events = list(read_json_lines(attempt.events))
     began = next((event["time"] for event in events if event["event"] == "attempt"), 0.0)
-    return [Moment(round(time - began, 1), text) for time, text in _ends(_failures(events))]
+    return [Moment(round(time - began, 1), text) for time, text in ends(_failures(events))]
 
 
 def _failures(events: Sequence[Event]) -> list[Event]:
@@ -126,83 +126,6 @@ def _failures(events: Sequence[Event]) -> list[Event]:
 def _hosts(events: Sequence[Event]) -> list[str]:
     """Of the allocation, by the number of the node."""
     return next((event["hosts"] for event in events if event["event"] == "attempt"), [])
-
-
-def _texts(event: Event, hosts: list[str]) -> Iterator[str]:
-    """What an event says to a person; the ends of ranks have times of their own."""
-    kind = event["event"]
-    if kind == "start":
-        names: list[str] = [hosts[node] for node in event["nodes"] if node < len(hosts)]
-        resume = f", from checkpoint {Path(event['resume']).name}" if event["resume"] else ""
-        yield f"ranks start on {_several(names, 'nodes')}, master {event['master_addr']}:{event['master_port']}{resume}"
-    elif kind in ("preflight", "warning"):
-        for one in event.get("findings", [event]):
-            yield f"{one['severity']} on {one['host']}: {one['message']} [{one['check']}]"
-    elif kind == "ended":
-        host = hosts[event["node"]] if event["node"] < len(hosts) else f"node {event['node']}"
-        if not event["code"]:
-            yield f"the ranks on {host} ended well"
-        elif not event["failures"]:
-            yield f"torchrun on {host} failed: {event['message']}"
-    elif kind == "lost":
-        yield f"{event['host']} is gone{', without a word' if event.get('silent') else ''}"
-    elif kind in ("suspicion", "hang"):
-        word = "hang" if kind == "hang" else "it may hang"
-        yield f"{word}: nothing moves since {event['seconds']:.0f} s: {event['message']}"
-        if event.get("nccl"):
-            yield f"NCCL says (nccl-ras.txt): {'; '.join(event['nccl'])}"
-    elif kind == "stop":
-        yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:g} s to save"
-    elif kind == "passed_over":
-        yield event["why"]
-    elif kind not in ("attempt", "verdict"):
-        yield _as_it_is(event)
-
-
-def _as_it_is(event: Event) -> str:
-    facts = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("time", "event"))
-    return f"{event['event'].replace('_', ' ')}: {facts}"[:300]
-
-
-def _ends(failures: Sequence[Event]) -> Iterator[tuple[float, str]]:
-    """The ends of ranks: those of the same kind in one line, however many nodes there are."""
-    kinds: dict[tuple[str, str], list[Event]] = {}
-    for one in sorted(failures, key=lambda one: one["ended"]):
-        kinds.setdefault((_end_of(one), one.get("known") or one["message"]), []).append(one)
-    for (end, _), alike in kinds.items():
-        who = _ranks([one["rank"] for one in alike])
-        hosts = _several(list(dict.fromkeys(one["host"] for one in alike)), "nodes")
-        said = alike[0]["message"]  # of a torchrun that was killed its end, once more
-        message = f": {said}"[:_LONGEST] if said and not said.endswith(end) else ""
-        ended = end.replace("was ", "were ") if len(alike) > 1 else end
-        yield alike[0]["ended"], f"{who} on {hosts} {ended}{message}"
-
-
-def _end_of(failure: Event) -> str:
-    return how_it_ended(failure["exit_code"], signal_of(failure["exit_code"]))
-
-
-def _ranks(ranks: Sequence[int | None]) -> str:
-    numbers = sorted(rank for rank in ranks if rank is not None)
-    if not numbers:
-        return "torchrun"
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    return f"ranks {', '.join(_ranges(numbers))}" if len(_ranges(numbers)) <= 4 else f"{len(numbers)} ranks"
-
-
-def _ranges(numbers: Sequence[int]) -> list[str]:
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][-1] == number - 1:
-            found[-1].append(number)
-        else:
-            found.append([number])
-    return [f"{one[0]}-{one[-1]}" if len(one) > 1 else str(one[0]) for one in found]
-
-
-def _several(names: Sequence[str], what: str) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{len(names)} {what}"
 
 
 def words_of(result: Result) -> Words | None:

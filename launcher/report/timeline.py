@@ -7,6 +7,7 @@ from typing import Any
 
 from launcher.records.columns import is_number
 from launcher.records.durations import duration
+from launcher.records.events import line
 from launcher.records.files import Record
 from launcher.records.reading import Run, Try
 from launcher.records.result import COMPLETED, STOPPED
@@ -40,13 +41,13 @@ def timeline_section(run: Run, began: float) -> Section:
 def events_section(run: Run, began: float) -> Section:
     """All events as a table."""
     rows = [
-        (_seconds(event, began), one.number + 1, _host(one, event), str(event.get("event", "")), words(event))
+        (_seconds(event, began), one.number + 1, _host(one, event), str(event.get("event", "")), _words(one, event))
         for one in run.attempts
         for event in one.events
     ]
     left = len(rows) - _MOST_EVENTS
     note = [Words(f"The last {_MOST_EVENTS} events; {left} older ones are in events.jsonl.")] if left > 0 else []
-    table = Grid("events", ("seconds", "attempt", "host", "event", "facts"), rows[-_MOST_EVENTS:], _TONE_OF,
+    table = Grid("events", ("seconds", "attempt", "host", "event", "what"), rows[-_MOST_EVENTS:], _TONE_OF,
                  numbered=frozenset((0, 1)))  # fmt: skip
     return Section("Events", [*note, table if rows else Words("No events are on record.")], folded=True)
 
@@ -125,10 +126,8 @@ def _marks(one: Try, event: Record, began: float, lanes: Sequence[str]) -> list[
     if kind in _BORING or (kind == "preflight" and not event.get("findings")) or not is_number(event.get("time")):
         return []
     lane = lanes.index(host) if host in lanes else 0
-    tone = _tone(event)
-    return [
-        {"lane": lane, "at": event["time"] - began, "tone": tone, "name": kind.replace("_", " "), "text": words(event)}
-    ]
+    facts = {"lane": lane, "at": event["time"] - began, "tone": _tone(event), "name": kind.replace("_", " ")}
+    return [{**facts, "text": _words(one, event)}]
 
 
 _BORING = {"attempt", "start"}
@@ -162,35 +161,9 @@ def _host(one: Try, event: Record) -> str:
     return one.hosts[node] if isinstance(node, int) and 0 <= node < len(one.hosts) else _JOB
 
 
-_SAID_ELSEWHERE = {
-    "time",
-    "event",
-    "host",
-    "node",
-    "attempt",
-    "master_addr",
-    "master_port",
-    "log",
-    "findings",
-    "failures",
-}
 _LONGEST = 300
 
 
-def words(event: Record) -> str:
-    """The facts of an event, of whatever kind, in one line."""
-    facts = [f"{name.replace('_', ' ')} {_value(value)}" for name, value in event.items() if name not in _SAID_ELSEWHERE
-             and value not in (None, "", [], {})]  # fmt: skip
-    facts += [str(one.get("message", "")) for one in event.get("findings") or [] if isinstance(one, dict)]
-    facts += [_failure(one) for one in event.get("failures") or [] if isinstance(one, dict)]
-    text = " · ".join(filter(None, facts))
+def _words(one: Try, event: Record) -> str:
+    text = line(event, one.hosts)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _failure(failure: Record) -> str:
-    message = failure.get("message")
-    return f"rank {failure.get('rank')} ended with {failure.get('exit_code')}" + (f": {message}" if message else "")
-
-
-def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
