@@ -22,6 +22,7 @@ __version__ = "0.1.0"
 _FROM = {
     "load_run": "launcher.records.reading",
     "load_sweep": "launcher.records.reading",
+    "submit": "launcher.api",
     "submit_sweep": "launcher.api",
     "wait": "launcher.api",
     "status": "launcher.api",
@@ -30,13 +31,11 @@ _FROM = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "submit", *_FROM})
+    return sorted({*globals(), *_FROM})
 
 
 def __getattr__(name: str) -> Any:
     """What programs use is imported when it is asked for."""
-    if name == "submit":
-        return importlib.import_module("launcher.submit")  # can be called
     if name in _FROM:
         return getattr(importlib.import_module(_FROM[name]), name)
     raise AttributeError(f"module 'launcher' has no attribute '{name}'")

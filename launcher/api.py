@@ -24,11 +24,11 @@ from launcher.records.reading import Run, Sweep, load_run, load_sweep
 from launcher.records.rundir import RunDir
 from launcher.records.status import Status
 from launcher.records.sweepdir import SweepDir
-from launcher.submit.arrays import Member
-from launcher.submit.local import Foreground
-from launcher.submit.new_run import new_run, submit_new
-from launcher.submit.prepare import plan_here
-from launcher.submit.sweep import SweepRun, require
+from launcher.submission.arrays import Member
+from launcher.submission.local import Foreground
+from launcher.submission.new_run import new_run, submit_new
+from launcher.submission.prepare import plan_here
+from launcher.submission.sweep import SweepRun, require
 
 Words = str | Mapping[str, Any]
 

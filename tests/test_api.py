@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -75,10 +76,15 @@ def test_without_slurm_nothing_is_left(workdir: Path, monkeypatch: pytest.Monkey
     assert not list(workdir.iterdir())
 
 
-@pytest.mark.parametrize("before", ["", "import launcher.submit.slurm", "import launcher.api"])
-def test_the_function_is_found_whatever_was_imported_before(before: str) -> None:
-    """A package of ours has its name."""
-    code = f"import sys\n{before}\nfrom launcher import submit\nimport launcher.submit.local\n"
+@pytest.mark.parametrize("name", ["submit", "submit_sweep", "wait", "status", "cancel", "load_run", "load_sweep"])
+def test_what_programs_use_is_a_function_that_explains_itself(name: str) -> None:
+    function = getattr(launcher, name)
+    assert inspect.isfunction(function) and name in dir(launcher)
+    assert function.__name__ == name and function.__doc__  # of which help() makes its page
+
+
+def test_submitting_from_python_needs_no_torch() -> None:
+    code = "import sys\nfrom launcher import submit\n"
     code += "try: submit('taks=1')\nexcept Exception as error: print(error)\nassert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
     assert "did you mean task" in done.stdout, done.stderr

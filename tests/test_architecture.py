@@ -16,11 +16,11 @@ MAY_IMPORT = {
     "records": {"slurm"},
     "plan": {"config"},
     "node": {"records", "slurm", *PLAN_DATA},
-    "submit": {"plan", "records", "slurm", "config"},
+    "submission": {"plan", "records", "slurm", "config"},
     "train": {"records"},
-    "diagnose": {"config", "plan", "submit", "records", "slurm"},
-    "report": {"records", "slurm", "submit.secrets"},
-    "cli": {"config", "plan", "submit", "records", "slurm", "diagnose", "report"},
+    "diagnose": {"config", "plan", "submission", "records", "slurm"},
+    "report": {"records", "slurm", "submission.secrets"},
+    "cli": {"config", "plan", "submission", "records", "slurm", "diagnose", "report"},
 }
 ANYONE = {"errors", ""}  # the package itself: its version
 

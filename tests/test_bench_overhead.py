@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from launcher.cli.bench_overhead import describe_overhead
 from launcher.config.compose import compose
 from launcher.plan.plan import Plan
-from launcher.submit.plain import plain_here, plain_job
-from launcher.submit.prepare import plan_here
+from launcher.submission.plain import plain_here, plain_job
+from launcher.submission.prepare import plan_here
 from tests.conftest import Launch
 from tests.sandbox import Sandbox
 from tests.test_slurm import launch_on

@@ -13,7 +13,7 @@ from launcher.plan import container
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.plan.snapshot import Snapshot
-from launcher.submit.batch_job import batch_job
+from launcher.submission.batch_job import batch_job
 from tests.conftest import Launch
 
 HERE = Here("the-run", Path("/runs"), Path("/work dir"), "/venv/bin/python")

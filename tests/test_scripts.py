@@ -17,8 +17,8 @@ from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
-from launcher.submit.batch_job import batch_job
-from launcher.submit.script import NODE, script, script_from
+from launcher.submission.batch_job import batch_job
+from launcher.submission.script import NODE, script, script_from
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, runs_in
 
 PROFILES = sorted(path.stem for path in (ROOT / "conf" / "cluster").glob("*.yaml"))

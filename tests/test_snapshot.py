@@ -12,9 +12,9 @@ import pytest
 
 from launcher.config.literals import quote
 from launcher.errors import UserError
-from launcher.submit import provenance, snapshot
-from launcher.submit.secrets import mask
-from launcher.submit.snapshot import take_snapshot
+from launcher.submission import provenance, snapshot
+from launcher.submission.secrets import mask
+from launcher.submission.snapshot import take_snapshot
 from tests.conftest import ROOT, Launch, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until

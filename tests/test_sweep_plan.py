@@ -17,7 +17,7 @@ from launcher.config.schema import Cluster, Config, Scheduler
 from launcher.errors import UserError
 from launcher.node.pack import share_out
 from launcher.plan.build import Here, build
-from launcher.submit.arrays import Member, arrays, directives, packed
+from launcher.submission.arrays import Member, arrays, directives, packed
 from tests.conftest import Launch, runs_in
 
 CHOICES: dict[str, list[str]] = {

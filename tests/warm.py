@@ -22,7 +22,7 @@ _MODULES = (
     "launcher.cli.start",
     "launcher.cli.sweep",
     "launcher.cli.status",
-    "launcher.submit.script",
+    "launcher.submission.script",
     "hydra.core.override_parser.overrides_parser",
 )
 _OF_PYTHON = ("PYTHON", "LC_", "LANG")

@@ -18,7 +18,7 @@ from launcher.errors import LauncherError, UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
-from launcher.submit.prepare import plan_here
+from launcher.submission.prepare import plan_here
 
 _TEXT = """\
 usage: python -m launcher bench KIND [KEY=VALUE ...] [--json] [-o FILE]

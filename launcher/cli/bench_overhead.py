@@ -31,9 +31,9 @@ from launcher.records.rundir import RunDir, launchers_own
 from launcher.records.submission import submitted
 from launcher.slurm import commands
 from launcher.slurm.waited import run_script
-from launcher.submit.plain import plain_here, plain_job
-from launcher.submit.prepare import plan_here
-from launcher.submit.slurm import require_slurm
+from launcher.submission.plain import plain_here, plain_job
+from launcher.submission.prepare import plan_here
+from launcher.submission.slurm import require_slurm
 
 _SCRIPT = Path(__file__).resolve().parents[1] / "train" / "first_sum.py"
 _MARK = "OVERHEAD_OF"

@@ -22,8 +22,8 @@ from launcher.records.rundir import RunDir
 from launcher.records.scaling import FILE, asked_of, summed_up, title_of
 from launcher.records.sweepdir import SweepDir
 from launcher.report.scaling_chart import draw
-from launcher.submit.arrays import Member
-from launcher.submit.sweep import require
+from launcher.submission.arrays import Member
+from launcher.submission.sweep import require
 
 _ONE_AT_A_TIME = "sweep.parallel=1"
 """Runs beside each other would measure each other."""

@@ -17,9 +17,9 @@ from launcher.plan.plan import Plan
 from launcher.records.preflight import ERROR, NO_ANSWER, WARNING, Finding, NodeReport, compare, from_lines
 from launcher.records.preflight import all_reduce_line as speed_of
 from launcher.slurm.step import run_on_nodes
-from launcher.submit.on_nodes import environment_here, script_for
-from launcher.submit.prepare import plan_here
-from launcher.submit.slurm import require_slurm
+from launcher.submission.on_nodes import environment_here, script_for
+from launcher.submission.prepare import plan_here
+from launcher.submission.slurm import require_slurm
 
 _SLACK_S = 20.0
 """For the start of the program on this machine, and its end."""

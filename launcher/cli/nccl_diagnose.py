@@ -32,8 +32,8 @@ from launcher.records.files import write_atomic
 from launcher.records.preflight import NodeReport
 from launcher.slurm.allocation import visible_gpus
 from launcher.slurm.held import held_allocation
-from launcher.submit.prepare import plan_here
-from launcher.submit.slurm import require_slurm
+from launcher.submission.prepare import plan_here
+from launcher.submission.slurm import require_slurm
 
 _TEXT = """\
 Does what the field's guides tell you to do by hand: sums numbers over 2, 3, 4 … ranks, first within a node, then

@@ -15,7 +15,7 @@ from launcher.errors import UserError
 from launcher.plan.plan import Plan
 from launcher.records import rundir
 from launcher.records.rundir import RunDir
-from launcher.submit.prepare import plan_again, plan_here
+from launcher.submission.prepare import plan_again, plan_here
 
 _GROUPS = ("task", "library", "cluster", "agent")
 

@@ -17,8 +17,8 @@ from launcher.records.rundir import RunDir
 from launcher.records.status import LOST
 from launcher.records.submission import reopen
 from launcher.records.sweepdir import SweepDir
-from launcher.submit.slurm import require_slurm
-from launcher.submit.sweep import stored_member
+from launcher.submission.slurm import require_slurm
+from launcher.submission.sweep import stored_member
 
 
 def resume(argv: Sequence[str]) -> int:

@@ -18,11 +18,11 @@ from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic
 from launcher.records.result import COMPLETED, FAILED, STOPPED, read_result
 from launcher.records.rundir import RunDir
-from launcher.submit.batch_job import BatchJob, batch_job
-from launcher.submit.new_run import new_run, submit_new
-from launcher.submit.prepare import plan_here, write_run
-from launcher.submit.provenance import collect
-from launcher.submit.slurm import submit, why_never
+from launcher.submission.batch_job import BatchJob, batch_job
+from launcher.submission.new_run import new_run, submit_new
+from launcher.submission.prepare import plan_here, write_run
+from launcher.submission.provenance import collect
+from launcher.submission.slurm import submit, why_never
 
 EXIT_CODES = {COMPLETED: 0, STOPPED: 130}
 """Of a run in the foreground, by its outcome; 1 for all others."""
@@ -99,7 +99,7 @@ def script_text(arguments: Arguments, plan: Plan, job: BatchJob) -> str:
     Raises:
         UserError: the template is none.
     """
-    from launcher.submit.script import script, script_from
+    from launcher.submission.script import script, script_from
 
     return script(plan, job) if arguments.template is None else script_from(plan, job, Path(arguments.template))
 
@@ -137,7 +137,7 @@ def commands(argv: Sequence[str]) -> int:
 
 
 def _show_commands(plan: Plan, run: RunDir) -> int:
-    from launcher.submit.by_hand import write_commands
+    from launcher.submission.by_hand import write_commands
 
     print(f"{plan.one_line_name}: {_ranks(plan)} on {plan.resources.nodes} hosts · {run.path}")
     for host, command in zip(plan.hosts, write_commands(plan, run)):
@@ -159,7 +159,7 @@ def composed_of(arguments: Arguments) -> Composed:
 def run_here(plan: Plan, run: RunDir) -> int:
     """Run on this machine, to the end; returns the command's exit code."""
     from launcher.cli.watch import Watcher
-    from launcher.submit.local import Foreground
+    from launcher.submission.local import Foreground
 
     print(f"{plan.one_line_name}: {_ranks(plan)} on this machine · {run.path}", flush=True)
     watcher = Watcher(run, plan, show_log=plan.console == "log")

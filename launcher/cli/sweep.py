@@ -25,10 +25,10 @@ from launcher.records import sweepdir
 from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import SweepDir
-from launcher.submit.arrays import Member, arrays
-from launcher.submit.devices import gpus_here
-from launcher.submit.local import Foreground
-from launcher.submit.sweep import SweepRun, array_job, prepare, require, slots_here, submit, write
+from launcher.submission.arrays import Member, arrays
+from launcher.submission.devices import gpus_here
+from launcher.submission.local import Foreground
+from launcher.submission.sweep import SweepRun, array_job, prepare, require, slots_here, submit, write
 
 
 def sweep(arguments: Arguments) -> int:

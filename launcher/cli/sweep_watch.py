@@ -11,7 +11,7 @@ from launcher.cli.following import Following
 from launcher.cli.live import LiveLine
 from launcher.records.rundir import RunDir
 from launcher.records.status import UNKNOWN
-from launcher.submit.local import Foreground
+from launcher.submission.local import Foreground
 
 _LOOK_EVERY_S = 2.0
 

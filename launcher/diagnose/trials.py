@@ -20,7 +20,7 @@ from launcher.records.preflight import NodeReport, from_lines
 from launcher.records.probe import FAILED, HUNG, RankSeen, Request, judge
 from launcher.records.shared_output import Messages
 from launcher.slurm.held import Held, started
-from launcher.submit.on_nodes import environment_here, script_for
+from launcher.submission.on_nodes import environment_here, script_for
 
 _START_S = 15.0
 """For a step to start, and to end, besides the test itself."""

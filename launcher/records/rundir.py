@@ -237,7 +237,7 @@ def copy_package(code: Path) -> None:
 
 
 _NOT_NEEDED = shutil.ignore_patterns(
-    "__pycache__", "conf", "slurm_templates", "api.py", "cli", "config", "diagnose", "report", "submit"
+    "__pycache__", "conf", "slurm_templates", "api.py", "cli", "config", "diagnose", "report", "submission"
 )
 """Creating a file is what a copy costs; only ``node``, ``train`` and what these import run in a job."""
 

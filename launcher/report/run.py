@@ -38,7 +38,7 @@ from launcher.report.page import (
     unit_of,
 )  # fmt: skip
 from launcher.report.timeline import events_section, timeline_section
-from launcher.submit.secrets import mask
+from launcher.submission.secrets import mask
 
 LINES = 50_000
 """Of metrics.jsonl; a longer one is read at so many places."""

@@ -37,7 +37,7 @@ from launcher.report.page import (
 from launcher.report.run import TONES, made_now
 from launcher.report.scaling import scaling_findings, scaling_sections, scaling_tiles
 from launcher.report.thin import rounded, thinned
-from launcher.submit.secrets import mask
+from launcher.submission.secrets import mask
 
 _MOST_POINTS = 20_000
 """Of the curves of all runs together."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.records.files import write_json
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import Batch, SweepDir
-from launcher.submit.batch_job import agent_command
+from launcher.submission.batch_job import agent_command
 
 _PATIENCE_S = 0.1
 

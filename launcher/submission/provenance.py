@@ -16,8 +16,8 @@ import launcher
 from launcher.plan.plan import Plan
 from launcher.records.files import Record
 from launcher.slurm import commands
-from launcher.submit.git import GitError, git, repository_of
-from launcher.submit.secrets import mask, without_login
+from launcher.submission.git import GitError, git, repository_of
+from launcher.submission.secrets import mask, without_login
 
 _LONGEST_DIFF = 1024**2
 """Bytes; what does not fit is in the snapshot."""

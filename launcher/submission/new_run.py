@@ -9,9 +9,9 @@ from launcher.config.compose import Composed
 from launcher.errors import SchedulerError
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
-from launcher.submit.prepare import require_packages, write_run
-from launcher.submit.provenance import collect
-from launcher.submit.slurm import require_slurm, submit
+from launcher.submission.prepare import require_packages, write_run
+from launcher.submission.provenance import collect
+from launcher.submission.slurm import require_slurm, submit
 
 
 def new_run(plan: Plan, composed: Composed, snapshot_of: Path | None = None) -> RunDir:

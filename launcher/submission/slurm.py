@@ -21,7 +21,7 @@ from launcher.slurm import commands
 from launcher.slurm.allocation import outside_of_jobs
 from launcher.slurm.directives import for_script
 from launcher.slurm.unreachable import with_hint
-from launcher.submit.batch_job import BatchJob, batch_job
+from launcher.submission.batch_job import BatchJob, batch_job
 
 if TYPE_CHECKING:
     from submitit import SlurmExecutor

@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher.errors import UserError
 from launcher.plan.plan import Plan
 from launcher.slurm.directives import as_header
-from launcher.submit.batch_job import BatchJob
+from launcher.submission.batch_job import BatchJob
 
 JOB, NODE = "job.sbatch", "node.sh"
 """Our own templates: a job for sbatch, and the command of a host without a scheduler."""

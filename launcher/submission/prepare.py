@@ -21,7 +21,7 @@ from launcher.plan.snapshot import Snapshot
 from launcher.records import checkpoints, rundir
 from launcher.records.files import Record, read_json, write_atomic, write_json
 from launcher.records.rundir import RunDir
-from launcher.submit.snapshot import repeat_snapshot, snapshot_for, take_snapshot
+from launcher.submission.snapshot import repeat_snapshot, snapshot_for, take_snapshot
 
 
 def plan_here(config: Config) -> Plan:

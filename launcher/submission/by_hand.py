@@ -7,8 +7,8 @@ import shlex
 from launcher.plan.plan import Plan
 from launcher.records.files import write_atomic, write_json
 from launcher.records.rundir import RunDir
-from launcher.submit.batch_job import batch_job
-from launcher.submit.script import NODE, script
+from launcher.submission.batch_job import batch_job
+from launcher.submission.script import NODE, script
 
 
 def write_commands(plan: Plan, run: RunDir) -> list[str]:

@@ -26,8 +26,8 @@ from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
 from launcher.records.sweepdir import Batch, SweepDir
 from launcher.slurm import commands
-from launcher.submit.arrays import Array, Member, arrays, directives, packed
-from launcher.submit.batch_job import (
+from launcher.submission.arrays import Array, Member, arrays, directives, packed
+from launcher.submission.batch_job import (
     BatchJob,
     agent_command,
     agents_python,
@@ -36,10 +36,10 @@ from launcher.submit.batch_job import (
     pattern,
     step_args,
 )
-from launcher.submit.prepare import find_checkpoint, require_packages, write_run
-from launcher.submit.provenance import collect
-from launcher.submit.slurm import avoiding, require_slurm, sbatch
-from launcher.submit.snapshot import snapshot_for, take_snapshot
+from launcher.submission.prepare import find_checkpoint, require_packages, write_run
+from launcher.submission.provenance import collect
+from launcher.submission.slurm import avoiding, require_slurm, sbatch
+from launcher.submission.snapshot import snapshot_for, take_snapshot
 
 _DEFAULT_ARRAY = 1001
 """MaxArraySize where slurm.conf does not say it."""

@@ -14,7 +14,7 @@ from launcher.config import schema
 from launcher.config.schema import Config, Scheduler
 from launcher.errors import UserError
 from launcher.plan.snapshot import Snapshot
-from launcher.submit.git import GitError, git, repository_of
+from launcher.submission.git import GitError, git, repository_of
 
 _MOST_BYTES = 512 * 1024**2
 _MOST_FILES = 50_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.plan.plan import Plan
 from launcher.slurm.directives import as_header
-from launcher.submit.batch_job import pattern
+from launcher.submission.batch_job import pattern
 
 _PORTS = "$((20000 + SLURM_JOB_ID % 10000))"
 

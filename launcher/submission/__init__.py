@@ -1,0 +1,1 @@
+"""Ways to start a plan: Slurm through submitit, or this machine, now."""
