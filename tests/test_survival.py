@@ -67,6 +67,23 @@ def test_a_preempted_job_that_may_not_be_requeued_goes_on_as_another_job(cluster
     assert run.job_id != first
 
 
+def test_runs_that_share_a_job_that_may_not_be_requeued_go_on_as_another_job(cluster: Sandbox, workdir: Path) -> None:
+    script(workdir, TRAINING)
+    done = launch_on(
+        cluster, workdir, "-m", "task=script", "library=torchrun", "task.path='train it.py'", "cluster=sandbox",
+        "cluster.gpus_per_node=1", "sweep.pack=2", f"task.args=[{EVERY},10,0.05],[{EVERY},110,0.05]",
+        "cluster.skip_directives=[requeue]", "cluster.extra_directives={no-requeue: true}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    short, long = (Disturbed(cluster, path) for path in sorted(workdir.glob("runs/*/*-000?")))
+    first = long.reach(30).job_id
+    short.end()
+    long.take_nodes()
+    assert long.end()["outcome"] == "completed"
+    assert long.causes() == ["preempted", "max_iterations"] and long.lost() == [0]
+    assert short.causes() == ["max_iterations"] and short.job_id == first != long.job_id
+
+
 def test_an_administrators_requeue_loses_no_iteration(cluster: Sandbox, workdir: Path) -> None:
     run = Disturbed.start(cluster, workdir).reach(30)
     run.scontrol("requeue", run.job_id)

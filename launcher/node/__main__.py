@@ -14,7 +14,7 @@ from launcher.errors import LauncherError
 from launcher.node import processes
 from launcher.node.agent import serve
 from launcher.node.claim import claim
-from launcher.node.pack import Pack, share_out
+from launcher.node.pack import Pack, Shared, share_out
 from launcher.node.place import find_place
 from launcher.plan.plan import Plan
 from launcher.records.rundir import RunDir
@@ -57,7 +57,7 @@ def _work(records: Path, node: int | None = None) -> Coroutine[Any, Any, int]:
     if records.is_dir():
         return _one(records, node)
     runs, slots = tasks_of(records, int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
-    return _one(runs[0]) if slots is None else _several(runs, slots)
+    return _one(runs[0]) if slots is None else _several(records, runs, slots)
 
 
 def _one(run_dir: Path, node: int | None = None) -> Coroutine[Any, Any, int]:
@@ -69,13 +69,14 @@ def _one(run_dir: Path, node: int | None = None) -> Coroutine[Any, Any, int]:
     return serve(plan, run, place)
 
 
-def _several(runs: Sequence[Path], count: int) -> Coroutine[Any, Any, int]:
+def _several(batch: Path, runs: Sequence[Path], count: int) -> Coroutine[Any, Any, int]:
     """This node's share of the runs, where the allocation has several nodes."""
-    found = allocation(os.environ)
+    found, shared = allocation(os.environ), None
     if found is not None:
+        shared = Shared(found, batch, list(map(RunDir, runs)))
         runs = runs[found.node * count :][:count]
     slots = share_out(count, visible_gpus(os.environ), sorted(os.sched_getaffinity(0)))
-    return Pack(runs, slots, found).serve()
+    return Pack(runs, slots, shared).serve()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from launcher.errors import LauncherError
-from launcher.node.pack import requeue
+from launcher.node.pack import Shared
 from launcher.node.place import Place
 from launcher.node.silent import conclude_start
 from launcher.plan.plan import Plan
@@ -38,7 +38,7 @@ def _conclude(records: Path, code: int, job: Allocation) -> None:
     place = Place(0, job.hosts, None, job.job_id, job.restarts, packed)
     going_on = [conclude_start(Plan.from_json(run.plan.read_text()), run, place, code) for run in map(RunDir, runs)]
     if packed and any(going_on):
-        requeue(job)
+        Shared(job, records, list(map(RunDir, runs))).start_again()
 
 
 def _runs(records: Path) -> tuple[list[Path], bool]:

@@ -19,9 +19,10 @@ from pathlib import Path
 from launcher.errors import SchedulerError
 from launcher.node.member import REQUEUE_ME, TERMINATED
 from launcher.node.place import PACKED_VARIABLE
-from launcher.records.files import write_json
+from launcher.records.files import create_json, read_json, write_json
 from launcher.records.result import COMPLETED, read_result
 from launcher.records.rundir import RunDir
+from launcher.records.submission import record_job
 from launcher.slurm import commands
 from launcher.slurm.allocation import Allocation
 
@@ -49,13 +50,57 @@ def share_out(count: int, gpus: Sequence[str], cpus: Sequence[int]) -> list[Slot
     ]
 
 
+@dataclass(frozen=True)
+class Shared:
+    """The allocation of a job that several runs share."""
+
+    job: Allocation
+    batch: Path
+    """Its file in the records of the sweep."""
+    runs: Sequence[RunDir]
+    """On all of its nodes."""
+
+    @property
+    def goes_on(self) -> bool:
+        """True in a later start: Slurm has requeued the job, or it is the copy that :meth:`start_again` submitted."""
+        copies = (read_json(path) or {} for path in self.batch.parent.glob("again-*.json"))
+        return self.job.restarts > 0 or any(copy.get("job_id") == self.job.job_id for copy in copies)
+
+    def start_again(self) -> None:
+        """Put the job back into the queue, or a copy of it where its site forbids that; those that have ended stay so.
+
+        Every node of the job may ask for it.
+        """
+        try:
+            fate = commands.fate(self.job.job_id)
+            if fate.requeued_since(self.job.restarts):
+                return
+            if fate.requeue:
+                commands.requeue(self.job.job_id)
+            else:
+                self._submit_copy()
+        except SchedulerError as error:
+            hint = "go on with: python -m launcher resume"
+            print(f"[launcher] the job does not start again: {error}; {hint}", flush=True)
+
+    def _submit_copy(self) -> None:
+        """By the node that is first."""
+        record = self.batch.with_name(f"again-{self.job.job_id}.json")
+        if create_json(record, {}):
+            again = commands.submit_again(self.job.job_id)
+            write_json(record, {"job_id": again})
+            for run in self.runs:
+                if not run.result.exists():
+                    record_job(run.slurm, run.submission, again)
+
+
 class Pack:
     """A queue of runs over the slots of a node."""
 
-    def __init__(self, runs: Sequence[Path], slots: Sequence[Slot], job: Allocation | None) -> None:
-        self._restarts = 0 if job is None else job.restarts
+    def __init__(self, runs: Sequence[Path], slots: Sequence[Slot], shared: Shared | None) -> None:
+        self._goes_on = shared is not None and shared.goes_on
         self._waiting = [run for run in map(RunDir, runs) if not self._over(run)]
-        self._slots, self._job = slots, job
+        self._slots, self._shared = slots, shared
         self._agents: set[asyncio.subprocess.Process] = set()
         self._codes: list[int] = []
         self._stopping = False
@@ -66,8 +111,8 @@ class Pack:
         for number in _STOPS:
             loop.add_signal_handler(number, self._stop, number)
         await asyncio.gather(*map(self._serve_slot, self._slots))
-        if REQUEUE_ME in self._codes and self._job is not None:
-            await asyncio.to_thread(requeue, self._job)
+        if REQUEUE_ME in self._codes and self._shared is not None:
+            await asyncio.to_thread(self._shared.start_again)
         if self._stopping:
             return TERMINATED
         return 1 if any(self._codes) else 0
@@ -84,7 +129,7 @@ class Pack:
             )  # fmt: skip
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(agent.pid, slot.cpus)
-        if self._job is None:
+        if self._shared is None:
             record = {"scheduler": "local", "pid": agent.pid, "host": os.uname().nodename, "time": time.time()}
             write_json(run.submission, record)
         self._agents.add(agent)
@@ -96,22 +141,13 @@ class Pack:
     def _over(self, run: RunDir) -> bool:
         """True for a run that need not be repeated: one that has ended, or, when a person starts it, completed."""
         result = read_result(run.result)
-        return result is not None and (self._restarts > 0 or result.outcome == COMPLETED)
+        return result is not None and (self._goes_on or result.outcome == COMPLETED)
 
     def _stop(self, number: signal.Signals) -> None:
         self._stopping = True
         for agent in self._agents:
             with contextlib.suppress(ProcessLookupError):
                 agent.send_signal(number)
-
-
-def requeue(job: Allocation) -> None:
-    """The runs that are to go on do so in the next start of the job, and those that have ended are left out."""
-    try:
-        if not commands.fate(job.job_id).requeued_since(job.restarts):
-            commands.requeue(job.job_id)
-    except SchedulerError as error:
-        print(f"[launcher] the job could not be requeued: {error}; go on with: python -m launcher resume", flush=True)
 
 
 def _environment(slot: Slot) -> dict[str, str]:
