@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ def launcher_command(*arguments: str) -> list[str]:
 @pytest.fixture(scope="session")
 def warm() -> Generator[Warm]:
     """What the commands of a session are forked from."""
-    process = Warm(environment())
+    process = Warm(functools.partial(subprocess.Popen, env=environment(), text=True))
     yield process
     process.stop()
 
@@ -104,6 +106,19 @@ def started(**options: Any) -> Iterator[Sandbox]:
         yield cluster
 
 
+LONGEST = (
+    "rl_libraries", "survival", "trl", "local", "random_interruptions", "overlapping_accidents", "slurm", "sweeps",
+    "diagnose_run", "hang_runs", "accelerate", "containers", "three_ways", "failures", "tracking", "record", "docs",
+    "bench", "fidelity", "requeued_array",
+)  # fmt: skip
+"""Files of tests, the longest first: workers that take whole files, as in `make test`, then end at about one time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that fails on a cluster says what Slurm was doing: whether a job waited, and what for."""
@@ -126,18 +141,46 @@ def answer_of(cluster: Sandbox, words: Sequence[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def sandbox() -> Generator[Sandbox]:
-    """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests.
+def shared_cluster() -> Generator[Sandbox]:
+    """The one behind `sandbox`.
 
     What is cancelled has time to save on a busy machine, too; Slurm's own default is twice as much.
     """
     yield from started(extra_conf="KillWait=15")
 
 
+@pytest.fixture
+def sandbox(shared_cluster: Sandbox) -> Generator[Sandbox]:
+    """A real Slurm cluster: four nodes, two fake A100 each, with accounting. Shared by all tests, and idle at first.
+
+    A run may have its verdict while its job still ends: the next job would get other nodes than it counts on.
+    """
+    while shared_cluster.run(["squeue", "-h"], check=True).stdout:
+        time.sleep(0.1)
+    yield shared_cluster
+    shared_cluster.run(["scancel", "--user=root"], check=True)
+
+
 @pytest.fixture(scope="module")
 def oddly_named() -> Generator[Sandbox]:
     """A cluster whose host names sort differently as text and as numbers; without accounting."""
     yield from started(nodes=["node2", "node9", "node10"], accounting=False)
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What JAX has compiled, for all ranks of all tests."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def compiled_quickly(monkeypatch: pytest.MonkeyPatch, compiled: Path) -> None:
+    """JAX compiles for longer than short trainings run: what makes their code fast is not worth its while, and once is
+    enough."""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture(scope="session")

@@ -19,23 +19,42 @@ from tests.test_slurm import job_of, launch_on
 
 EVERY = 20
 """Iterations between two checkpoints."""
-TRAINING = """\
-import sys, time
+MORE = 30
+"""Iterations that the last attempt does."""
+LET = "may end"
+"""With this file in the working directory the training comes to its end, whatever happens."""
+TRAINING = f"""\
+import os, sys, time
+import torch
 from launcher.train import Rank
-every, last, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+every, last, endless = map(int, sys.argv[1:])
 with Rank("cpu") as rank:
     found = rank.checkpoints.load(rank.device)
     rank.iteration = done = found[0]["iteration"] if found else 0
-    stop = False
-    while done < last and not stop:
-        time.sleep(seconds)
+    if endless:
+        last += done
+    endless, stop = int(os.environ["LAUNCHER_ATTEMPT"]) < endless, False
+    while (endless or done < last) and not stop:
+        time.sleep(0.05)
         done += 1
         rank.progress(done, host=__import__("socket").gethostname())
+        if endless and rank.largest([float(os.path.exists("{LET}"))])[0]:
+            last, endless = done + last, False
         stop = rank.should_stop()
         if stop or done % every == 0 or done == last:
-            rank.checkpoints.save(done, {"iteration": done})
+            rank.checkpoints.save(done, {{"iteration": done}})
     rank.report("max_iterations" if done == last else "asked to stop")
 """
+"""Arguments: the iterations between two checkpoints, the last iteration, and how many attempts are without an end: so
+they cannot be over before the test has done something to them, however slow the machine is. If there are such ones the
+second argument is how many iterations the attempt after them does. As most scripts it imports torch first, and so its
+ranks are forked; with SPAWNED they are not."""
+SPAWNED = "cluster.start=spawn"
+
+
+def arguments(endless: int = 1) -> str:
+    """Those of the training that is disturbed as often."""
+    return f"task.args=[{EVERY},{MORE},{endless}]"
 
 
 @dataclass
@@ -44,26 +63,33 @@ class Disturbed:
 
     cluster: Sandbox
     run: Path
+    let: bool = False
+    """It may come to its end from now on, whatever happens."""
 
     @staticmethod
     def start(
-        cluster: Sandbox, workdir: Path, *arguments: str, last: int = 120, text: str = TRAINING, ranks: int = 1
+        cluster: Sandbox, workdir: Path, *words: str, endless: int = 1, text: str = TRAINING, ranks: int = 1
     ) -> Disturbed:
-        """Submit it on two nodes, and return when it has done some iterations, with no checkpoint or several."""
+        """Submit it on two nodes; so many of its attempts have no end."""
         script(workdir, text)
         done = launch_on(
             cluster, workdir, "task=script", "library=torchrun", "task.path='train it.py'", "cluster=sandbox",
-            "cluster.gpus_per_node=1", f"task.args=[{EVERY},{last},0.05]", f"cluster.nproc_per_node={ranks}",
-            *([] if any(word.startswith("cluster.nodes=") for word in arguments) else ["cluster.nodes=2"]), *arguments,
+            "cluster.gpus_per_node=1", arguments(endless), f"cluster.nproc_per_node={ranks}",
+            *([] if any(word.startswith("cluster.nodes=") for word in words) else ["cluster.nodes=2"]), *words,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        runs = next((Path(word.partition("=")[2]) for word in arguments if word.startswith("runs_dir=")), None)
+        runs = next((Path(word.partition("=")[2]) for word in words if word.startswith("runs_dir=")), None)
         return Disturbed(cluster, only_run(workdir) if runs is None else next(runs.glob("*-script-*")))
 
     def reach(self, iteration: int) -> Disturbed:
         """Wait until so many iterations are on record."""
         wait_until(lambda: (self.run / "metrics.jsonl").exists() and self.iterations()[-1:] >= [iteration], 90)
         return self
+
+    def let_end(self, workdir: Path) -> None:
+        """Nothing more will happen to it: what goes on without an end has one now."""
+        (workdir / LET).touch()
+        self.let = True
 
     @property
     def job_id(self) -> str:
@@ -137,11 +163,18 @@ class Disturbed:
         ours = env.get("LAUNCHER_RUN_DIR") == str(self.run) and env.get("LAUNCHER_HOST") == host
         return ours and (("LOCAL_RANK" in env) == (kind == "rank")) and (kind == "rank" or _torchrun(words))
 
-    def assert_survived(self, last: int = 120, seconds: float = 120) -> None:
-        """It ended where an undisturbed one would have, every iteration is on record once, and nothing is left."""
+    def assert_survived(self, last: int | None = None, seconds: float = 120) -> None:
+        """It ended where its training ends, every iteration is on record once, and nothing is left.
+
+        Args:
+            last: the last iteration; default: that of the training above.
+            seconds: how long to wait.
+        """
         result = self.end(seconds)
-        assert (result["outcome"], result["iteration"]) == ("completed", last), result
-        assert self.iterations() == list(range(1, last + 1))
+        assert (result["outcome"], result["cause"]) == ("completed", "max_iterations"), result
+        end = last or self.verdicts()[-1]["resumed_at"] + MORE
+        assert result["iteration"] >= end if self.let else result["iteration"] == end
+        assert self.iterations() == list(range(1, result["iteration"] + 1))
         wait_until(lambda: not self.processes(), 20)
 
     def report(self, name: str) -> None:

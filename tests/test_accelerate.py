@@ -15,7 +15,7 @@ from launcher.config.validate import validate
 from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
-from tests.conftest import ROOT, Launch, environment, only_run, result_of, script
+from tests.conftest import PATIENCE, ROOT, Launch, environment, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_slurm import launch_on
 
@@ -152,7 +152,7 @@ def variables_of(**settings: Any) -> dict[str, str]:
     unset = dict.fromkeys(("mode", "mixed_precision", "gradient_accumulation_steps", "config_file"))
     done = subprocess.run(
         [sys.executable, "-c", ENVIRONMENT, json.dumps({**unset, **settings})],
-        env=environment(OMP_NUM_THREADS="1", **HOME), capture_output=True, text=True, check=True, timeout=60,
+        env=environment(OMP_NUM_THREADS="1", **HOME), capture_output=True, text=True, check=True, timeout=PATIENCE * 60,
     )  # fmt: skip
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("MADE ")]
     return json.loads(line[5:])
@@ -170,7 +170,9 @@ def launched(directory: Path, *flags: str) -> dict[str, str]:
     before = environment(OMP_NUM_THREADS="1", **HOME)
     command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes=2", "--num_machines=1",
                "--main_process_port=0", *flags, str(script(directory, DUMP))]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=before, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=ROOT, env=before, capture_output=True, text=True, check=True, timeout=PATIENCE * 60
+    )
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("DUMP ")]
     seen = json.loads(line[5:])
     return {name: value for name, value in seen.items() if before.get(name) != value and not TORCHRUNS.fullmatch(name)}

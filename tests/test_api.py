@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import launcher
@@ -26,10 +26,13 @@ from tests.test_slurm import in_cluster
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 
 
-@given(st.lists(PLAIN) | PLAIN)
-def test_any_value_arrives_as_it_is(value: Any) -> None:
-    (word,) = api._overrides({"agent": {"algorithm": {"own": value}}})
-    assert compose([f"+{word}"]).config.agent["algorithm"]["own"] == value
+@given(st.lists(st.lists(PLAIN) | PLAIN, min_size=5, max_size=15))
+@settings(max_examples=6)  # each composes
+def test_any_value_arrives_as_it_is(values: list[Any]) -> None:
+    own = {f"own{number}": value for number, value in enumerate(values)}
+    words = api._overrides({"agent": {"algorithm": own}})
+    algorithm = compose([f"+{word}" for word in words]).config.agent["algorithm"]
+    assert {name: algorithm[name] for name in own} == own
 
 
 def test_what_cannot_be_written_in_a_configuration_is_a_mistake(workdir: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, ROOT, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import in_cluster, launch_on
@@ -102,7 +102,7 @@ def test_whoever_ends_it_leaves_nothing_running(workdir: Path, end: signal.Signa
         assert command.stderr is not None and "1 rank on" in command.stderr.readline()
         wait_until(lambda: len(processes_with(f"MARK={mark}")) == 2)
         os.killpg(command.pid, end)
-        assert command.wait(30) == (130 if end == signal.SIGINT else -signal.SIGKILL)
+        assert command.wait(PATIENCE * 30) == (130 if end == signal.SIGINT else -signal.SIGKILL)
     wait_until(lambda: not processes_with(f"MARK={mark}"), 20)
     if end == signal.SIGINT:
         assert read(workdir / "found")["unfinished"].startswith("interrupted")
@@ -119,7 +119,7 @@ def test_ctrl_c_during_the_full_preflight_stops_the_run_before_it_has_begun(work
     )  # fmt: skip
     wait_until(lambda: len(processes_with(f"MARK={mark}")) == 2)
     command.send_signal(signal.SIGINT)
-    assert command.wait(30) == 130
+    assert command.wait(PATIENCE * 30) == 130
     result = result_of(only_run(workdir))
     assert (result["outcome"], result["cause"]) == ("stopped", "interrupted")
     assert not processes_with(f"MARK={mark}")
@@ -172,7 +172,7 @@ def test_ctrl_c_gives_the_nodes_back_at_once(sandbox: Sandbox, workdir: Path, ho
             (salloc,) = (pid for pid in children(command.pid) if command_of(pid) == "salloc")
             os.kill(salloc, signal.SIGKILL)
         command.send_signal(signal.SIGINT)
-        assert command.wait(40) == 130
+        assert command.wait(PATIENCE * 40) == 130
     assert not processes_with(f"MARK={mark}")
     wait_until(lambda: sandbox.run(["squeue", "-h"]).stdout == "", 20)
 
@@ -193,7 +193,7 @@ def test_held_nodes_are_given_back_at_once_every_time(sandbox: Sandbox, workdir:
     """One salloc in four spun for ever when it got a signal together with its shell's end, and kept the nodes."""
     command = [sys.executable, "-c", HELD_TIME_AND_AGAIN]
     done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=400, check=True)
-    assert max(map(float, done.stdout.split())) < 10
+    assert max(map(float, done.stdout.split())) < PATIENCE * 10
 
 
 @pytest.mark.slurm

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts import reference
-from tests.conftest import ROOT, Launch, environment, launcher_command
+from tests.conftest import PATIENCE, ROOT, Launch, environment, launcher_command
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, wait_until
 from tests.test_slurm import in_cluster, job_of
@@ -141,7 +141,7 @@ def type_in(sandbox: Sandbox, workdir: Path, line: str) -> int:
     names = {"RUN": there[-1].name, "JOB": job_of(there[-1])} if there else {}
     words = [names.get(word, word) for word in words]
     command = launcher_command(*words[3:]) if words[:3] == ["python", "-m", "launcher"] else words
-    return sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=400).returncode
+    return sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=PATIENCE * 200).returncode
 
 
 def runs_of(workdir: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Launch, environment, result_of, runs_in
+from tests.conftest import PATIENCE, ROOT, Launch, environment, result_of, runs_in
 from tests.test_local import metrics_of
 
 DDP = ("task=script", "library=torchrun", f"task.path={ROOT / 'examples' / 'ddp.py'}", "cluster.nproc_per_node=2")
@@ -41,6 +41,8 @@ def test_ddp_trains_saves_and_goes_on_bit_for_bit(launch: Launch, workdir: Path)
 @pytest.mark.train
 def test_ddp_runs_without_the_launcher_too() -> None:
     command = [sys.executable, str(ROOT / "examples" / "ddp.py"), "--epochs", "1"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE * 60
+    )
     assert done.returncode == 0, done.stderr
     assert "iteration=1 loss=" in done.stdout

@@ -19,6 +19,7 @@ from launcher.plan.build import Here, build
 from launcher.plan.limits import require_possible
 from tests.conftest import Launch, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
+from tests.test_local import wait_until
 from tests.test_slurm import SCRIPT, job_of, launch_on, slurm_state
 
 SIGNS = "\\'\"${}?%~`!#&;|<>()[]*@:=,+-. \t\n\r\x01\x7fé漢😀"
@@ -228,8 +229,8 @@ def test_the_runs_may_be_in_a_directory_of_any_name(sandbox: Sandbox, tmp_path: 
     assert len(list(run.glob("slurm/*_0_log.out"))) == 1
     assert (run / "slurm/job.sbatch").is_file()
     assert launch_on(sandbox, workdir, "render", *arguments, "-o", "x.sbatch").returncode == 0
-    submitted = sandbox.run(["sbatch", "--wait", "--parsable", str(workdir / "x.sbatch")], cwd=tmp_path, check=True)
-    assert slurm_state(sandbox, submitted.stdout.strip()) == "COMPLETED"
+    submitted = sandbox.run(["sbatch", "--parsable", str(workdir / "x.sbatch")], cwd=tmp_path, check=True)
+    wait_until(lambda: slurm_state(sandbox, submitted.stdout.strip()) == "COMPLETED")
 
 
 def test_a_colon_in_the_path_of_the_runs_is_refused(launch: Launch, workdir: Path) -> None:

@@ -17,7 +17,7 @@ from launcher.errors import UserError
 from launcher.plan.plan import Start
 from launcher.plan.start import choose
 from launcher.train import forked
-from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, script
 from tests.test_local import processes_of, wait_until
 
 DRIVER = """\
@@ -381,7 +381,7 @@ def test_a_stop_reaches_all_forked_ranks(workdir: Path) -> None:
     shown = [words.rstrip("\0").split("\0")[2:] for words in processes_of(run).values()]
     assert shown.count([str(workdir / "train it.py")]) == 2
     command.send_signal(signal.SIGINT)
-    assert command.wait(60) == 130
+    assert command.wait(PATIENCE * 60) == 130
     for rank in (0, 1):
         assert "told to end" in (run / f"attempts/000/rank-{rank}.log").read_text()
     assert not processes_of(run)
@@ -390,7 +390,7 @@ def test_a_stop_reaches_all_forked_ranks(workdir: Path) -> None:
 @pytest.mark.train
 def test_a_node_on_which_a_thread_runs_already_spawns_its_ranks_and_says_so(launch: Launch, workdir: Path) -> None:
     (workdir / "threaded.py").write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(900,), daemon=True).start()\n"
     )
     script(workdir, "import sys\nprint('threaded' in sys.modules)\n")
     done = launch(*SCRIPT, "cluster.start=fork", "library.preload=[threaded]")

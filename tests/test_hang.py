@@ -516,6 +516,9 @@ class Slow(Dataset):
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
+    for _ in range(100):  # now it is under way
+        dist.all_reduce(torch.ones(1))
+        time.sleep(0.02)
     for batch in DataLoader(Slow(), num_workers=1):
         pass
 """
@@ -524,7 +527,7 @@ if __name__ == "__main__":
 @pytest.mark.train
 def test_the_stacks_of_data_loaders_are_kept_too(launch: Launch, workdir: Path) -> None:
     script(workdir, WITH_LOADER)
-    limits = ("watch.hang_floor=2", "watch.hang_ceiling=3", "watch.hang_first=10", "watch.hang_end=4", "retry.hang=0")
+    limits = ("watch.hang_floor=2", "watch.hang_ceiling=3", "watch.hang_first=100", "watch.hang_end=4", "retry.hang=0")
     assert launch(*SCRIPT, *limits).returncode == 1
     kept = (only_run(workdir) / "attempts/000/stacks-0.txt").read_text()
     assert len(set(re.findall("process [0-9]+", kept))) == 2

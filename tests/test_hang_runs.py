@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import only_run, result_of, script, started
+from tests.conftest import PATIENCE, only_run, result_of, script, started
 from tests.sandbox import Sandbox
 from tests.test_local import processes_of
 from tests.test_slurm import launch_on
@@ -55,6 +55,7 @@ for iteration in range(10_000):
 """
 WITH_RANK = """\
 import time
+import torch
 from launcher.train import Rank
 
 def step():
@@ -71,6 +72,7 @@ with Rank("cpu") as rank:
 """
 SLOW = """\
 import time
+import torch
 from launcher.train import Rank
 
 with Rank("cpu") as rank:
@@ -80,6 +82,10 @@ with Rank("cpu") as rank:
         rank.should_stop()
         time.sleep(5 if iteration == 100 and rank.rank == 0 else 0.02)  # a checkpoint
 """
+
+
+LONG = ("watch.hang_first=100", "watch.hang_end=100")
+"""A start on a busy machine is no hang."""
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +128,8 @@ def test_who_keeps_the_others_waiting_is_named_in_an_unmodified_script(
     cluster: Sandbox, workdir: Path, fault: str
 ) -> None:
     bad, place = FORMS[fault]
-    run, printed = run_of(cluster, workdir, PLAIN, f"task.args=[{fault},{bad}]", "watch.hang_first=12")
+    soon = ["watch.hang_first=12"] if fault == "init" else []  # it never gets beyond its start
+    run, printed = run_of(cluster, workdir, PLAIN, f"task.args=[{fault},{bad}]", *soon)
     result = result_of(run)
     lines = {mark: line_of(PLAIN, f"# {mark}") for mark in ("skips", "locks", "spins", "stays")}
     assert (result["outcome"], result["cause"], result["signal"], result["exit_code"]) == ("failed", "hang", None, None)
@@ -135,11 +142,11 @@ def test_who_keeps_the_others_waiting_is_named_in_an_unmodified_script(
     assert "stacks-RANK.txt" in result["hint"]
     stacks = (run / f"attempts/000/stacks-{1 - bad}.txt").read_text()
     assert "train it.py" in stacks and "distributed_c10d.py" in stacks
-    suspicion, hang = events(run, "suspicion", "hang")
+    *_, suspicion, hang = events(run, "suspicion", "hang")  # on a busy machine there may have been one that was none
     assert suspicion["message"] == hang["message"]
-    assert suspicion["limit_s"] < hang["limit_s"] <= hang["seconds"] < 1.5 * hang["limit_s"]
+    assert suspicion["limit_s"] < hang["limit_s"] <= hang["seconds"] < hang["limit_s"] + PATIENCE * 4
     (ended,) = events(run, "verdict")
-    assert ended["time"] - hang["time"] < 5
+    assert ended["time"] - hang["time"] < PATIENCE * 5
     assert not processes_of(run)
 
 
@@ -167,13 +174,15 @@ def test_a_training_that_tells_of_its_progress_hangs_at_an_iteration_and_starts_
 
 
 def test_a_slow_first_iteration_and_a_slow_checkpoint_are_no_hang(cluster: Sandbox, workdir: Path) -> None:
-    run, _ = run_of(cluster, workdir, SLOW, "watch.hang_floor=7", "watch.hang_ceiling=30", "watch.hang_end=10")
+    run, _ = run_of(cluster, workdir, SLOW, *LONG, "watch.hang_floor=15", "watch.hang_ceiling=30")
     assert result_of(run)["outcome"] == "completed"
     assert not events(run, "suspicion", "hang")
 
 
 def test_a_suspicion_is_said_once_and_taken_back_when_the_run_moves_again(cluster: Sandbox, workdir: Path) -> None:
-    run, _ = run_of(cluster, workdir, SLOW.replace("sleep(5 ", "sleep(12 "), "watch.hang_end=60")
+    run, _ = run_of(
+        cluster, workdir, SLOW.replace("sleep(5 ", "sleep(12 "), *LONG, "watch.hang_floor=5", "watch.hang_ceiling=6"
+    )
     assert result_of(run)["outcome"] == "completed"
     assert [event["event"] for event in events(run, "suspicion", "moves_again", "hang")] == ["suspicion", "moves_again"]
     said = "".join(path.read_text() for path in (run / "slurm").iterdir() if path.suffix == ".out")

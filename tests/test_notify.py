@@ -179,8 +179,9 @@ def test_slurm_mails_about_a_job_that_failed(tmp_path: Path, workdir: Path) -> N
              "notify.mail=me@lab", "notify.when=failure", "wait=true")  # fmt: skip
     with Sandbox.start(nodes=1, gpus=0, accounting=False, extra_conf=f"MailProg={program}") as cluster:
         assert launch_on(cluster, workdir, *words).returncode == 1
-        wait_until((sent := tmp_path / "mail.sent").exists, 30)
-    assert "me@lab" in sent.read_text() and "Failed" in sent.read_text()
+        sent = tmp_path / "mail.sent"
+        text = wait_until(lambda: sent.exists() and sent.read_text(), 30)
+    assert "me@lab" in text and "Failed" in text
 
 
 def test_mails_are_slurms_business() -> None:

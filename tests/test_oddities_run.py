@@ -12,7 +12,7 @@ import pytest
 
 from launcher.records.rundir import RunDir
 from launcher.records.samples import newest_samples
-from tests.conftest import environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, environment, launcher_command, only_run, result_of, script
 from tests.fake_nvml import FakeDriver
 from tests.sandbox import Sandbox
 from tests.test_local import SCRIPT, wait_until
@@ -33,7 +33,7 @@ def going_on(workdir: Path, *arguments: str) -> Generator[Path]:
             yield only_run(workdir)
         finally:
             (workdir / "over").touch()
-            launched.wait(60)
+            launched.wait(PATIENCE * 60)
 
 
 def warned(run: Path) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ def test_a_dry_run_tells_when_a_job_could_start_and_why_it_never_can(strict: San
 @pytest.mark.slurm
 def test_a_dry_run_on_a_busy_cluster_tells_the_estimated_start(strict: Sandbox, workdir: Path) -> None:
     script(workdir, "")
-    hold = ["sbatch", "--parsable", "-A", "robots", "-N4", "--exclusive", "-t", "30", "-o/dev/null", "--wrap=sleep 99"]
+    hold = ["sbatch", "--parsable", "-A", "robots", "-N4", "--exclusive", "-t", "30", "-o/dev/null", "--wrap=sleep 900"]
     job = strict.run(hold, check=True).stdout.strip()
     try:
         ends = wait_until(lambda: strict.run(["squeue", "-h", "-j", job, "-t", "R", "-o", "%e"]).stdout.strip())

@@ -127,6 +127,9 @@ if os.environ["RANK"] == "0":  # in NCCL's place
     server = socketserver.ThreadingTCPServer((host, int(port)), FakeRas)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 dist.init_process_group("gloo")
+for _ in range(100):  # now it is under way
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.02)
 if dist.get_rank() == 1:
     time.sleep(600)
 dist.all_reduce(torch.ones(1))
@@ -136,7 +139,7 @@ dist.all_reduce(torch.ones(1))
 @pytest.mark.train
 def test_its_report_goes_on_record_and_into_the_story_of_a_hang(launch: Launch, workdir: Path) -> None:
     script(workdir, HANGS)
-    limits = ("watch.hang_floor=2", "watch.hang_ceiling=3", "watch.hang_first=10", "watch.hang_end=4", "retry.hang=0")
+    limits = ("watch.hang_floor=2", "watch.hang_ceiling=3", "watch.hang_first=100", "watch.hang_end=4", "retry.hang=0")
     done = launch(*SCRIPT, "cluster.nproc_per_node=2", *limits)
     assert done.returncode == 1 and "hang: " in done.stderr
     run = only_run(workdir)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Launch, only_run, result_of
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures("compiled_quickly")]
 
 
 @pytest.mark.parametrize("library", ["rsl_rl", "rl_games", "skrl", "skrl_jax"])

@@ -45,7 +45,7 @@ def cluster() -> Generator[Sandbox]:
 
 def test_random_requeues_of_an_array_lose_no_run_and_double_none(cluster: Sandbox, workdir: Path) -> None:
     script(workdir, ALONE + TRAINING)
-    done = launch_on(cluster, workdir, "-m", *ONE_RANK, f"task.args=[{EVERY},{LAST},0.05]", f"seed=range({RUNS})")
+    done = launch_on(cluster, workdir, "-m", *ONE_RANK, f"task.args=[{EVERY},{LAST},0]", f"seed=range({RUNS})")
     assert done.returncode == 0, done.stderr
     jobs = {row["where"]: Path(row["run_dir"]) for row in rows(cluster, workdir)}
     runs = list(jobs.values())

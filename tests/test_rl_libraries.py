@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import Launch, environment, launcher_command, only_run, result_of, runs_in, script
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import SCRIPT, metrics_of, processes_of, started
 from tests.test_slurm import launch_on
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.usefixtures("compiled_quickly")]
 
 OTHERS = ["rl_games", "skrl", "skrl_jax"]
 LIBRARIES = ["rsl_rl", *OTHERS]
@@ -27,12 +27,6 @@ SHORT = {
 }
 """Rollouts that take, and with JAX compile, a fraction of the time."""
 METRICS = {"env_steps", "fps", "return_mean", "length_mean", "collect_time", "learn_time", "learning_rate"}
-
-
-@pytest.fixture(autouse=True)
-def compiled_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAX compiles for longer than these short trainings run: what makes their code fast is not worth its while."""
-    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 
 def train(launch: Launch, library: str, *overrides: str) -> "subprocess.CompletedProcess[str]":
@@ -165,7 +159,7 @@ def test_ctrl_c_saves_and_leaves_no_process(workdir: Path, library: str) -> None
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     run = started(workdir)
     command.send_signal(signal.SIGINT)
-    assert command.wait(60) == 130
+    assert command.wait(PATIENCE * 60) == 130
     result = result_of(run)
     assert (result["outcome"], result["cause"], result["ranks_in_sync"]) == ("stopped", "interrupted", True)
     assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()

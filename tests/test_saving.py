@@ -18,7 +18,7 @@ from launcher.records.files import read_json, read_json_lines, write_json
 from launcher.train.course import Course, Schedule, StopTraining
 from launcher.train.fence import Superseded
 from launcher.train.rank import Rank
-from tests.conftest import Launch, environment, only_run, script
+from tests.conftest import PATIENCE, Launch, environment, only_run, script
 from tests.disks import fill, make_read_only, small_disk
 from tests.test_local import SCRIPT
 from tests.test_tracking import another_attempt
@@ -340,7 +340,12 @@ def test_a_save_that_fails_on_one_rank_is_given_up_by_all_and_rank_0_says_why(wo
     (workdir / "attempts" / "000").mkdir(parents=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "train it.py"]
     done = subprocess.run(
-        command, env=environment(**variables(workdir)), capture_output=True, text=True, timeout=120, check=False
+        command,
+        env=environment(**variables(workdir)),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("was not saved: File too large") == done.stdout.count("warning")

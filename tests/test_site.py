@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import only_run, result_of, script, started
 from tests.sandbox import Sandbox
-from tests.test_slurm import SCRIPT, launch_on
+from tests.test_local import wait_until
+from tests.test_slurm import SCRIPT, job_of, launch_on, slurm_state
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -101,9 +102,9 @@ def test_a_virtual_environment_of_the_profile_is_the_ranks(sandbox: Sandbox, wor
 
 def test_an_environment_that_cannot_be_activated_ends_the_job(sandbox: Sandbox, workdir: Path) -> None:
     script(workdir, TELL)
-    done = launch_on(sandbox, workdir, *SCRIPT, "cluster.conda=nix", "wait=true")
-    assert done.returncode == 1
+    assert launch_on(sandbox, workdir, *SCRIPT, "cluster.conda=nix").returncode == 0
     run = only_run(workdir)
+    wait_until(lambda: slurm_state(sandbox, job_of(run)) == "FAILED")
     assert not list(run.glob("attempts/*"))
     assert "conda: command not found" in "".join(path.read_text() for path in run.glob("slurm/*.out"))
 

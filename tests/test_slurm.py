@@ -1,5 +1,6 @@
 """Runs on a real Slurm: a private cluster of several nodes on this machine (tests/sandbox)."""
 
+import functools
 import json
 import re
 import signal
@@ -14,6 +15,7 @@ from tests.conftest import PATIENCE, ROOT, environment, launcher_command, only_r
 from tests.sandbox import Sandbox
 from tests.test_cli import WITHOUT_TORCH
 from tests.test_local import STOPPABLE, metrics_of, wait_until
+from tests.warm import Warm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -38,9 +40,14 @@ def in_cluster(cluster: Sandbox) -> dict[str, str]:
 def launch_on(
     cluster: Sandbox, workdir: Path, *arguments: str, timeout: float = 150
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command line on the cluster's login node."""
-    command, patience = launcher_command(*arguments), PATIENCE * timeout
-    return cluster.run(command, cwd=workdir, env=in_cluster(cluster), timeout=patience)
+    """Run the command line on the login node of the cluster, in a fork of a process there."""
+    return warm_on(cluster).run(arguments, workdir, in_cluster(cluster), PATIENCE * timeout)
+
+
+@functools.cache
+def warm_on(cluster: Sandbox) -> Warm:
+    """It ends with the cluster."""
+    return Warm(functools.partial(cluster.popen, env=in_cluster(cluster)))
 
 
 def who(run: Path) -> list[dict[str, Any]]:
@@ -85,9 +92,10 @@ job, held = os.environ["SLURM_JOB_ID"], []
 for key in (f"{job}.0", f"{job}.0.0.torchrun"):
     held.append(socket.create_server(("", candidates(key)[0])))
 print("holding", [one.getsockname()[1] for one in held], flush=True)
-time.sleep(100)
+open("held", "w").close()
+time.sleep(1000)
 """)
-    hold = f"cluster.setup=['PYTHONPATH={ROOT} {sys.executable} hold.py & sleep 1']"
+    hold = f"cluster.setup=['PYTHONPATH={ROOT} {sys.executable} hold.py & until [ -e held ]; do sleep 0.1; done']"
     done = launch_on(oddly_named, workdir, *SCRIPT, "cluster.nodes=3", hold, "wait=true")
     assert done.returncode == 0, done.stdout + done.stderr
     said = who(only_run(workdir))
@@ -101,8 +109,16 @@ time.sleep(100)
     assert said[0]["MASTER_PORT"] not in held.groups()
 
 
+BESIDE_ANOTHER = """\
+import pathlib, time
+pathlib.Path("job-" + os.environ["SLURM_JOB_ID"]).touch()
+while len(list(pathlib.Path().glob("job-*"))) < 2:
+    time.sleep(0.1)
+"""
+
+
 def test_two_jobs_that_share_a_node_do_not_collide(sandbox: Sandbox, workdir: Path) -> None:
-    script(workdir, WHO + "import time; time.sleep(6)\n")
+    script(workdir, WHO + BESIDE_ANOTHER)
     arguments = (*SCRIPT, "cluster.gpus_per_node=1", "cluster.nproc_per_node=2", "cluster.nodelist=node3")
     for _ in range(2):
         assert launch_on(sandbox, workdir, *arguments).returncode == 0
@@ -113,8 +129,6 @@ def test_two_jobs_that_share_a_node_do_not_collide(sandbox: Sandbox, workdir: Pa
     assert {one["host"] for one in first + second} == {"node3"}
     assert first[0]["MASTER_PORT"] != second[0]["MASTER_PORT"]
     assert first[0]["CUDA_VISIBLE_DEVICES"] != second[0]["CUDA_VISIBLE_DEVICES"]
-    starts = [json.loads((run / "attempts/000/rendezvous.json").read_text())["time"] for run in runs]
-    assert abs(starts[0] - starts[1]) < 6  # they did run side by side
 
 
 SHOW = """\
@@ -134,7 +148,7 @@ def test_a_job_submitted_from_inside_a_job_runs_as_from_outside(sandbox: Sandbox
 
     def shown(*before: str) -> dict[str, str]:
         command = [*before, *launcher_command(*SCRIPT, "cluster.nproc_per_node=1", "wait=true")]
-        done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=120)
+        done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=PATIENCE * 120)
         assert done.returncode == 0, done.stdout + done.stderr
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("SHOW ")]
         return {name: value for name, value in json.loads(line[5:]).items() if not _OF_THIS_JOB.fullmatch(name)}
@@ -164,7 +178,7 @@ time.sleep(100)
     assert (result["rank"], result["host"], result["exit_code"]) == (3, "node2", 7)
     assert "failed: rank 3 on node2 exited with code 7 (RuntimeError: the reason)" in done.stderr
     assert "Traceback" in (run / "attempts/000/rank-3.log").read_text()
-    assert (run / "result.json").stat().st_mtime - float((workdir / "exited").read_text()) < 10
+    assert (run / "result.json").stat().st_mtime - float((workdir / "exited").read_text()) < PATIENCE * 10
     assert slurm_state(sandbox, job_of(run)) == "FAILED"
 
 
@@ -196,13 +210,13 @@ def test_a_node_whose_agent_does_not_come_is_named_at_the_deadline(sandbox: Sand
     assert done.returncode == 1
     assert (result["outcome"], result["cause"], result["host"]) == ("failed", "rendezvous", "node2")
     assert "no agent came from node2" in done.stderr
-    assert result["seconds"] < 10
+    assert 5 <= result["seconds"] < PATIENCE * 10
 
 
 def test_submission_returns_at_once_needs_no_torch_and_names_the_next_commands(sandbox: Sandbox, workdir: Path) -> None:
     script(workdir, STOPPABLE)
     command = [sys.executable, "-c", WITHOUT_TORCH, *SCRIPT, "cluster.nodes=2"]
-    done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=20)
+    done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=PATIENCE * 20)
     assert done.returncode == 0, done.stderr
     run = only_run(workdir)
     job_id = job_of(run)
@@ -219,7 +233,7 @@ def test_submission_returns_at_once_needs_no_torch_and_names_the_next_commands(s
     result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("stopped", "cancelled")
     assert (run / "checkpoints" / f"{result['iteration']:09}" / "seal.json").is_file()  # it was let save
-    assert "iteration=1" in follow.communicate(timeout=30)[0]
+    assert "iteration=1" in follow.communicate(timeout=PATIENCE * 30)[0]
     wait_until(lambda: slurm_state(sandbox, job_id) == "CANCELLED", 20)
 
 
@@ -247,7 +261,7 @@ def test_the_warning_before_the_time_limit_saves_and_stops_what_is_not_to_go_on(
     wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")))
     run = only_run(workdir)
     sandbox.run(["scancel", "--signal=USR2", job_of(run)], check=True)
-    assert waiting.wait(60) == 130
+    assert waiting.wait(PATIENCE * 60) == 130
     result = result_of(run)
     assert (result["outcome"], result["cause"]) == ("stopped", "time_limit")
     assert list(run.glob("checkpoints/*/seal.json"))
@@ -259,7 +273,7 @@ def test_ctrl_c_while_waiting_leaves_the_job_alone(sandbox: Sandbox, workdir: Pa
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")))
     waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=20)
+    _, err = waiting.communicate(timeout=PATIENCE * 20)
     run = only_run(workdir)
     assert waiting.returncode == 130
     assert f"job {job_of(run)} goes on" in err and "Traceback" not in err

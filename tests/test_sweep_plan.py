@@ -172,9 +172,19 @@ def test_a_dry_run_of_a_sweep_lists_its_runs_and_writes_nothing(launch: Launch, 
     assert not (workdir / "runs").exists()
 
 
+BESIDE = """\
+import os, sys, time
+from pathlib import Path
+Path("runs-" + Path(os.environ["LAUNCHER_RUN_DIR"]).name).touch()
+while len(list(Path().glob("runs-*"))) < min(2, len(os.sched_getaffinity(0))):
+    time.sleep(0.05)
+"""
+"""Ends only if two of its kind have run at the same time, which takes two CPUs."""
+
+
 @pytest.mark.train
 def test_a_sweep_here_runs_beside_each_other_and_shows_each_runs_end(launch: Launch, workdir: Path) -> None:
-    (workdir / "t.py").write_text("import sys, time\nprint(time.time())\ntime.sleep(2)\nsys.exit('bad' in sys.argv)\n")
+    (workdir / "t.py").write_text(f"{BESIDE}sys.exit('bad' in sys.argv)\n")
     script = ("task=script", "library=torchrun", "task.path=t.py", "cluster.device=cpu")
     done = launch("-m", *script, "task.args=[a],[bad],[c]", "sweep.parallel=3")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -193,7 +203,7 @@ def test_a_sweep_here_runs_beside_each_other_and_shows_each_runs_end(launch: Lau
 
 @pytest.mark.train
 def test_a_sweep_here_gives_each_run_a_device_of_its_own(launch: Launch, workdir: Path) -> None:
-    (workdir / "t.py").write_text("import os, time\nprint('SEES', os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(2)\n")
+    (workdir / "t.py").write_text(f"{BESIDE}print('SEES', os.environ['CUDA_VISIBLE_DEVICES'])\n")
     script = ("task=script", "library=torchrun", "task.path=t.py", "seed=1,2,3")
     done = launch("-m", *script, CUDA_VISIBLE_DEVICES="4,GPU-7f")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import launcher_command, script, started
+from tests.conftest import PATIENCE, launcher_command, script, started
 from tests.sandbox import Sandbox
 from tests.test_local import wait_until
 from tests.test_slurm import in_cluster, launch_on
@@ -84,9 +84,16 @@ def test_more_runs_than_an_array_may_have_indices_are_several_arrays(small: Sand
     assert [printed(row, "TASK") for row in found] == [row["where"] for row in found]
 
 
+SEES = """\
+import os, sys, time
+from pathlib import Path
+print("SEES", os.uname().nodename, os.environ["CUDA_VISIBLE_DEVICES"])
+Path("rank-" + Path(os.environ["LAUNCHER_RUN_DIR"]).name).touch()
+"""
+
+
 def test_packed_runs_share_nodes_and_see_their_own_device_only(small: Sandbox, workdir: Path) -> None:
-    text = "import os, time\nprint('SEES', os.uname().nodename, os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(3)\n"
-    script(workdir, text)
+    script(workdir, SEES + "while len(list(Path().glob('rank-*'))) < 8:\n    time.sleep(0.1)\n")
     packed = [word for word in ONE_RANK if "gpus_per_node" not in word]
     done = launch_on(
         small, workdir, "-m", *packed, "cluster.gpus_per_node=4", "seed=range(8)", "sweep.pack=4", "wait=true"
@@ -101,8 +108,8 @@ def test_packed_runs_share_nodes_and_see_their_own_device_only(small: Sandbox, w
 def test_a_pack_over_two_nodes_fails_when_one_of_its_runs_does_and_the_others_go_on(
     small: Sandbox, workdir: Path
 ) -> None:
-    text = "import os, sys, time\nprint('SEES', os.uname().nodename, os.environ['CUDA_VISIBLE_DEVICES'])\n"
-    script(workdir, text + "if '3' in sys.argv: sys.exit(1)\ntime.sleep(5)\n")
+    goes_on = "while not list(Path().glob('runs/*/*-0003/result.json')):\n    time.sleep(0.1)\n"
+    script(workdir, f"{SEES}if '3' in sys.argv: sys.exit(1)\n{goes_on}")
     packed = [word for word in ONE_RANK if "gpus_per_node" not in word]
     args = "task.args=[0],[1],[2],[3]"
     done = launch_on(small, workdir, "-m", *packed, "cluster.gpus_per_node=2", args, "sweep.pack=4", "wait=true")
@@ -130,12 +137,7 @@ if os.environ["ARG"] == "last" and os.environ["LAUNCHER_ATTEMPT"] == "0":
 
 def test_the_last_task_of_an_array_that_requeues_itself_requeues_itself_alone(sandbox: Sandbox, workdir: Path) -> None:
     """There SLURM_JOB_ID is the id of the whole array."""
-    text = "import os, subprocess, time\n"
-    text += "if 'last' in os.environ['ARG'] and os.environ['LAUNCHER_ATTEMPT'] == '0':\n"
-    text += (
-        "    subprocess.run(['scontrol', 'requeue', os.environ['LAUNCHER_JOB_ID']], check=True)\n    time.sleep(60)\n"
-    )
-    script(workdir, text)
+    script(workdir, REQUEUES_ITSELF)
     words = ("cluster.env.ARG=first,second,last", "cluster.nproc_per_node=1")
     done = launch_on(sandbox, workdir, "-m", *ONE_RANK, *words, "wait=true", timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -166,7 +168,7 @@ def test_a_command_killed_while_it_submits_loses_no_run(
     script(workdir, "print('ran')\n")
     variables = {**in_cluster(sandbox), **interrupted_sbatch(workdir, before, after)}
     command = launcher_command("-m", *ONE_RANK, "seed=1,2,3")
-    killed = sandbox.run(command, cwd=workdir, env=variables, timeout=60)
+    killed = sandbox.run(command, cwd=workdir, env=variables, timeout=PATIENCE * 60)
     assert killed.returncode == -9
     wait_until(lambda: {row["state"] for row in rows(sandbox, workdir)} == states)
     if next_verb == "resume":
@@ -209,7 +211,8 @@ def test_a_rendered_sweep_is_submitted_by_hand_and_ends_the_same_way(sandbox: Sa
     script(workdir, "import sys\nsys.exit('bad' in sys.argv)\n")
     words = ("-m", *ONE_RANK, "task.args=[good],[bad]", "seed=1,2", "-o", "x.sbatch")
     assert launch_on(sandbox, workdir, "render", *words).returncode == 0
-    sandbox.run(["sbatch", "--wait", "x.sbatch"], cwd=workdir)
+    job = sandbox.run(["sbatch", "--parsable", "x.sbatch"], cwd=workdir, check=True).stdout.strip()
+    wait_until(lambda: not sandbox.run(["squeue", "-h", "-j", job], check=True).stdout)
     found = rows(sandbox, workdir)
     assert [row["state"] for row in found] == ["completed"] * 2 + ["failed"] * 2
     assert [row["where"].partition("_")[2] for row in found] == ["0", "1", "2", "3"]

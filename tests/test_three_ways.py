@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import environment, launcher_command, only_run, result_of, runs_in, script
+from tests.conftest import PATIENCE, environment, launcher_command, only_run, result_of, runs_in, script
 from tests.sandbox import Sandbox
 from tests.test_local import STOPPABLE, wait_until
 from tests.test_slurm import SCRIPT, WHO, in_cluster, job_of, launch_on, slurm_state, who
@@ -45,7 +45,7 @@ def start_on(cluster: Sandbox, commands: Mapping[str, str], directory: Path) -> 
     pool = ThreadPoolExecutor()
 
     def run(node: str, command: str) -> Done:
-        return cluster.on(node, ["bash", "-c", command], cwd=directory, env=environment(), timeout=120)
+        return cluster.on(node, ["bash", "-c", command], cwd=directory, env=environment(), timeout=PATIENCE * 120)
 
     return {node: pool.submit(run, node, command) for node, command in commands.items()}
 
@@ -136,11 +136,13 @@ def test_a_rendered_script_is_edited_copied_and_submitted_from_anywhere(
 
 
 def test_a_script_submitted_twice_trains_once_at_a_time(sandbox: Sandbox, workdir: Path) -> None:
-    script(workdir, WHO + "import time; time.sleep(4)\n")
+    script(workdir, WHO + "import time\nwhile not os.path.exists('over'):\n    time.sleep(0.1)\n")
     arguments = ("render", *SCRIPT, "cluster.nodes=1", "cluster.gpus_per_node=1", "-o", "run.sbatch")
     assert launch_on(sandbox, workdir, *arguments).returncode == 0
     jobs = [submit(sandbox, "run.sbatch", workdir) for _ in range(2)]
     run = only_run(workdir)
+    wait_until(lambda: "FAILED" in [slurm_state(sandbox, job) for job in jobs])
+    (workdir / "over").touch()
     assert sorted(end_of(sandbox, job) for job in jobs) == ["COMPLETED", "FAILED"]
     assert (result_of(run)["outcome"], result_of(run)["attempts"]) == ("completed", 1)
     said = "".join(path.read_text() for path in (run / "slurm").iterdir())

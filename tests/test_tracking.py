@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launcher.config.literals import quote
-from tests.conftest import Launch, environment, launcher_command, only_run, result_of, script
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, only_run, result_of, script
 from tests.sandbox import Sandbox
 from tests.test_local import SCRIPT, metrics_of, processes_of, wait_until
 from tests.test_slurm import job_of, launch_on
@@ -38,10 +38,11 @@ with Rank("cpu") as rank:
 
 UNTIL_ASKED = """\
 import os, time
+import torch
 from launcher.train import Rank
 with Rank("cpu") as rank:
     state, _ = rank.checkpoints.load(rank.device) or ({"iteration": 0}, None)
-    more = 2000 if os.environ["LAUNCHER_ATTEMPT"] == "0" else 40
+    more = 10**6 if os.environ["LAUNCHER_ATTEMPT"] == "0" else 40
     for iteration in range(state["iteration"] + 1, state["iteration"] + 1 + more):
         rank.progress(iteration, loss=1.0 / iteration)
         if rank.should_stop():
@@ -156,7 +157,7 @@ def test_wandb_loses_nothing_when_its_own_process_is_signalled(workdir: Path, mo
         run = only_run(workdir)
         wait_for_wandb(run)
         signal_all(run, signal.SIGTERM)
-        started.wait(60)
+        started.wait(PATIENCE * 60)
         assert result_of(run)["outcome"] == "stopped"
         stopped = result_of(run)["iteration"]
         assert steps_at(server, run) == list(range(1, stopped + 1))
@@ -187,6 +188,6 @@ def test_a_tracker_that_fails_or_hangs_does_not_touch_the_training(launch: Launc
     done = launch(*SCRIPT, "tracking.mlflow.uri=x", f"cluster.env.PYTHONPATH={quote(str(workdir))}")
     assert done.returncode == 0
     assert result_of(only_run(workdir))["outcome"] == "completed"
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < PATIENCE * 60
     assert len((only_run(workdir) / "metrics.jsonl").read_text().splitlines()) == 3
-    assert json.loads((only_run(workdir) / "result.json").read_text())["seconds"] < 60
+    assert json.loads((only_run(workdir) / "result.json").read_text())["seconds"] < PATIENCE * 60

@@ -16,7 +16,7 @@ from launcher.errors import UserError
 from launcher.plan.build import Here, build
 from launcher.plan.plan import Plan
 from launcher.records import checkpoints
-from tests.conftest import Launch, environment, launcher_command, result_of, runs_in
+from tests.conftest import PATIENCE, Launch, environment, launcher_command, result_of, runs_in
 from tests.sandbox import Sandbox
 from tests.test_local import metrics_of, processes_of, wait_until
 from tests.test_slurm import in_cluster, job_of
@@ -225,7 +225,7 @@ def test_asked_to_stop_all_ranks_save_after_the_same_step(workdir: Path, tiny: P
     process = subprocess.Popen(command, cwd=workdir, env=environment(**offline(tiny)), stdout=subprocess.DEVNULL)
     wait_until(lambda: list(workdir.glob("runs/*/metrics.jsonl")), 90)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(PATIENCE * 60) == 130
     (run,) = runs_of(workdir)
     result = result_of(run)
     (saved,) = run.glob("checkpoints/checkpoint-*")
@@ -280,7 +280,7 @@ def test_sft_on_two_nodes_is_that_on_two_ranks_of_one(
     assert launch(*sft, "cluster.nproc_per_node=2", "max_iterations=3", **offline(tiny)).returncode == 0
     place = ("cluster=sandbox", "cluster.nodes=2", "cluster.nproc_per_node=1", "wait=true", "max_iterations=3")
     variables = {**in_cluster(sandbox), **offline(tiny)}
-    done = sandbox.run(launcher_command(*sft, *place), cwd=workdir, env=variables, timeout=150)
+    done = sandbox.run(launcher_command(*sft, *place), cwd=workdir, env=variables, timeout=PATIENCE * 150)
     assert done.returncode == 0, done.stdout + done.stderr
     here, there = (run / "checkpoints" for run in runs_of(workdir))
     assert same(here, there, 1e-6)
@@ -296,7 +296,9 @@ def test_killed_and_resumed_on_two_nodes_with_two_ranks_each_it_ends_bit_for_bit
     place = ("cluster=sandbox", "cluster.nodes=2", "max_iterations=8", "wait=true")
     variables = {**in_cluster(sandbox), **offline(tiny)}
     codes = [
-        sandbox.run(launcher_command(*sft, *place, *more), cwd=workdir, env=variables, timeout=150).returncode
+        sandbox.run(
+            launcher_command(*sft, *place, *more), cwd=workdir, env=variables, timeout=PATIENCE * 150
+        ).returncode
         for more in ((), (f"library.runner={_deadly(workdir)}",), ("resume=latest",))
     ]
     assert codes == [0, 1, 0]
@@ -312,7 +314,7 @@ def test_a_requeued_job_saves_and_goes_on_after_the_same_step(sandbox: Sandbox, 
     sft = arguments(tiny, "sft", per_device_train_batch_size=1, save_steps=10_000)
     place = ("cluster=sandbox", "cluster.nproc_per_node=1", "max_iterations=250")
     variables = {**in_cluster(sandbox), **offline(tiny)}
-    sandbox.run(launcher_command(*sft, *place), cwd=workdir, env=variables, timeout=60, check=True)
+    sandbox.run(launcher_command(*sft, *place), cwd=workdir, env=variables, timeout=PATIENCE * 60, check=True)
     (run,) = runs_of(workdir)
     wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_of(run)) > 3, 90)
     sandbox.run(["scontrol", "requeue", job_of(run)], check=True)

@@ -14,7 +14,8 @@ import selectors
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,11 +35,12 @@ def suits(extra: Mapping[str, str]) -> bool:
 
 
 class Warm:
-    """The process that is forked."""
+    """The process that is forked. It starts with the first command, and anew after one that took too long."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "tests.warm"]
-        self._process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, start: Callable[..., subprocess.Popen[str]]) -> None:
+        """`start` is subprocess.Popen, or what starts a command elsewhere in the same way."""
+        self._start, self._process = start, None
+        self._one_at_a_time = threading.Lock()
 
     def run(
         self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float
@@ -55,21 +57,26 @@ class Warm:
         return subprocess.CompletedProcess(list(arguments), code, *said)
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def _ask(self, request: Mapping[str, Any], timeout: float) -> int:
-        stdin, stdout = self._pipes()
-        stdin.write(json.dumps(request) + "\n")
-        stdin.flush()
-        with selectors.DefaultSelector() as selector:
+        with self._one_at_a_time, selectors.DefaultSelector() as selector:
+            stdin, stdout = self._pipes()
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
             selector.register(stdout, selectors.EVENT_READ)
             if not selector.select(timeout):
                 self.stop()
                 raise subprocess.TimeoutExpired(list(request["arguments"]), timeout)
-        return int(stdout.readline())
+            return int(stdout.readline())
 
     def _pipes(self) -> tuple[IO[str], IO[str]]:
+        if self._process is None:
+            command, pipe = [sys.executable, "-m", "tests.warm"], subprocess.PIPE
+            self._process = self._start(command, stdin=pipe, stdout=pipe)
         assert self._process.stdin and self._process.stdout
         return self._process.stdin, self._process.stdout
 
