@@ -4,6 +4,7 @@
 # make slurm   a shell on a private Slurm cluster        ARGS="--nodes 8"
 # make docs      the documentation as pages in docs/_build
 # make isaaclab-env, make mjlab-env   environments for library=isaaclab and library=mjlab (docs/isaaclab.md)
+# WORKERS=2 has fewer tests of Slurm and training at a time; much of what they do is waiting
 # PYTHON=python3.12 chooses the interpreter of a new .venv, PYTHON312=… that of the other environments
 
 PYTHON ?= python3
@@ -13,6 +14,7 @@ MJLAB_ENV ?= .venv-mjlab
 BIN := .venv/bin
 TESTED := rsl_rl,rl_games,skrl,skrl_jax,accelerate,trl,deepspeed,mujoco,envpool,record,tracking,optuna,gpu,bench,docs,test
 NONE_CHOSEN := 5
+WORKERS ?= 4
 FAST := $(BIN)/python -m pytest --numprocesses auto -m "not slurm and not train and not browser"
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 
@@ -26,7 +28,7 @@ train: .venv/train
 test: lint
 	@$(BIN)/python -m tests.sandbox install || echo "tests of Slurm are skipped: see above for how to get them"
 	$(FAST) $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "slurm or train or browser" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "slurm or train or browser" $(ARGS) || [ $$? = $(NONE_CHOSEN) ]
 
 fast: lint
 	$(FAST) $(ARGS)

@@ -1,6 +1,7 @@
 """The rooms of the launcher, and who may know whom (docs/design.md)."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,12 +32,12 @@ def modules() -> Iterator[tuple[str, Path]]:
         yield name.removesuffix(".__init__"), path
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return (*plain, *(f"{node.module}.{alias.name}" for node in froms for alias in node.names))
 
 
 def ours(path: Path) -> Iterator[str]:

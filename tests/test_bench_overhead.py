@@ -1,5 +1,6 @@
 """What the launcher itself costs, as the user measures it: ``bench overhead``."""
 
+import functools
 import json
 import shlex
 import subprocess
@@ -37,6 +38,7 @@ def test_what_cannot_be_compared_is_refused(launch: Launch, workdir: Path, words
     assert len(refused.stderr.splitlines()) == 1 and not (workdir / "runs").exists()
 
 
+@functools.cache
 def planned(*words: str) -> Plan:
     return plan_here(compose(["task=script", "task.path=x.py", "library=torchrun", "snapshot=off", *words]).config)
 

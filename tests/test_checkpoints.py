@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,15 +131,24 @@ def test_nothing_is_said_of_what_is_older_than_the_one_that_is_taken(tmp_path: P
     assert checkpoints.choose(tmp_path / "nowhere") == checkpoints.Choice(None, ())
 
 
+@pytest.fixture(scope="module")
+def saved_twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoints")
+    save(directory, 20, {"return_mean": 1.0})
+    save(directory, 40, {"return_mean": 2.0})
+    return directory
+
+
 @settings(max_examples=150)
 @given(data=st.data())
-def test_whatever_byte_is_changed_cut_off_or_taken_out_the_one_before_is_taken(data: st.DataObject) -> None:
+def test_whatever_byte_is_changed_cut_off_or_taken_out_the_one_before_is_taken(
+    saved_twice: Path, data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        save(directory, 20, {"return_mean": 1.0})
-        newest = save(directory, 40, {"return_mean": 2.0})
-        file = newest.path / data.draw(st.sampled_from([*PARTS, "seal.json"]))
-        before, seal = file.read_bytes(), (newest.path / "seal.json").read_text()
+        directory = Path(shutil.copytree(saved_twice, Path(name, "checkpoints")))
+        newest = directory / f"{40:09}"
+        file = newest / data.draw(st.sampled_from([*PARTS, "seal.json"]))
+        before, seal = file.read_bytes(), (newest / "seal.json").read_text()
         place = data.draw(st.integers(0, len(before) - 1))
         changed = bytes([data.draw(st.integers(0, 255).filter(lambda byte: byte != before[place]))])
         rest = data.draw(st.sampled_from([b"", before[place + 1 :], changed + before[place + 1 :]]))

@@ -79,14 +79,15 @@ def test_a_wrong_secret_does_not_get_in() -> None:
         joined = Joined()
         async with control.Server("job.3", "secret", joined):
             with pytest.raises(asyncio.TimeoutError):
-                await control.connect("127.0.0.1", lambda: "job.3", "guess", 1, 2)
+                await control.connect("127.0.0.1", lambda: "job.3", "guess", 1, 0.5)
             assert not joined
 
     run(work())
 
 
 @pytest.mark.parametrize("mute", [True, False])
-def test_a_stranger_who_holds_the_port_is_passed_over(mute: bool) -> None:
+def test_a_stranger_who_holds_the_port_is_passed_over(mute: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_HANDSHAKE_S", 0.5)
     key = f"job.4.{mute}"
 
     async def stranger(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

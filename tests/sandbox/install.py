@@ -24,7 +24,7 @@ _PACKAGE_OF_COMMAND = {
 }
 _PACKAGE_OF_FILE = {"*/slurm-wlm/accounting_storage_mysql.so": "slurm-wlm-mysql-plugin"}
 _USED_BESIDES = {
-    "shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "debootstrap": "debootstrap", "zsh": "zsh"
+    "shellcheck": "shellcheck", "ch-run": "charliecloud-runtime", "mmdebstrap": "mmdebstrap", "zsh": "zsh"
 }  # fmt: skip
 """What tests of scripts, containers and completion use; without it only those are skipped."""
 _BROWSER = {"chromium-headless-shell": "chromium-headless-shell"}
