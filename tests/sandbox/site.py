@@ -26,13 +26,16 @@ from .settings import LOGIN_NODE, LOGS, STATE, Settings
 
 _PORTS = {"slurmctld": 6817, "slurmdbd": 6819}
 _DATABASE = STATE / "db"
+_DATABASE_TEMPORARY = STATE / "db.tmp"
+"""Its temporary files are named by process ids, which in another sandbox are the same."""
 _MARIADB = f"""\
-mariadbd --no-defaults --user=root --datadir={_DATABASE} --socket={STATE}/mysql.sock --pid-file={STATE}/mysql.pid
+env TMPDIR={_DATABASE_TEMPORARY} mariadbd --no-defaults --user=root --datadir={_DATABASE}
+--socket={STATE}/mysql.sock --pid-file={STATE}/mysql.pid
 --skip-networking --skip-grant-tables --skip-name-resolve --skip-log-bin --performance-schema=0
 --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=0
 --innodb-lock-wait-timeout=900""".split()
 _MARIADB_INSTALL = f"""\
-mariadb-install-db --no-defaults --user=root --datadir={_DATABASE}
+env TMPDIR={_DATABASE_TEMPORARY} mariadb-install-db --no-defaults --user=root --datadir={_DATABASE}
 --auth-root-authentication-method=normal --skip-test-db""".split()
 _MUNGE = Path("/run/munge")
 """Munge's own place on the site's private /run: Slurm's programs look for the socket there."""
@@ -160,11 +163,14 @@ class Site:
 
     def _start_accounting(self) -> None:
         os.environ["MYSQL_UNIX_PORT"] = f"{STATE}/mysql.sock"
+        _DATABASE_TEMPORARY.mkdir()
         pid = self._spawn("mariadb-install", _MARIADB_INSTALL)
         self._init.wait_for_end(pid, "mariadb-install-db", self._log("mariadb-install"))
         pid = self._spawn("mariadb", _MARIADB)
         self._init.wait_for((STATE / "mysql.sock").exists, "mariadb", watch={pid: self._log("mariadb")})
-        self._start_daemon("slurmdbd", "-D")
+        slurmdbd = self._start_daemon("slurmdbd", "-D")
+        # It listens before it can answer, and slurmctld gives up at once where it gets no kinds of resources from it.
+        self._init.wait_for(_knows_resources, "slurmdbd's answer", watch={slurmdbd: self._log("slurmdbd")})
 
     def _start_daemon(self, name: str, *options: str) -> int:
         pid = self._spawn(name, [name, *options])
@@ -219,6 +225,11 @@ class Site:
 
     def _number(self, name: str) -> int:
         return self._settings.nodes.index(name)
+
+
+def _knows_resources() -> bool:
+    asked = subprocess.run(["sacctmgr", "-nP", "show", "tres"], capture_output=True, text=True, check=False)
+    return asked.returncode == 0 and bool(asked.stdout)
 
 
 def main(descriptor: str) -> None:
