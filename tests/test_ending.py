@@ -1,6 +1,7 @@
 """The end of a rank's process: a training that went well must not end in a crash."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.config.compose import compose
-from launcher.node.ranks import Ranks, Start
+from launcher.node.ranks import Ranks, Report, Start
 from launcher.plan.build import build
 from tests.conftest import environment
 from tests.test_local import wait_until
@@ -60,3 +61,24 @@ def test_a_rank_that_was_not_seen_yet_may_save_all_the_same(tmp_path: Path, monk
         monkeypatch.setattr(ranks, "_torchrun", torchrun)
         asyncio.run(ranks.stop(10))
     assert (tmp_path / "saved").exists()
+
+
+def test_a_torchrun_that_is_ended_before_its_ranks_began_is_nobodys_failure(tmp_path: Path) -> None:
+    """Another one has failed, on another node; this one is still importing torch."""
+    imports = tmp_path / "imports"
+    imports.write_text("#!/bin/sh\ntouch began\nexec sleep 60\n")
+    imports.chmod(0o700)
+    plan = build(compose([]).config, replace(HERE, runs_dir=tmp_path))
+    plan = replace(plan, python=str(imports), workdir=str(tmp_path))
+    attempt = tmp_path / "000"
+    attempt.mkdir()
+    ranks = Ranks(plan, 0, "here", Start(str(attempt), "127.0.0.1", 1, "", [0]))
+
+    async def stopped() -> Report:
+        running = asyncio.create_task(ranks.run())
+        while not running.done() and not (tmp_path / "began").exists():
+            await asyncio.sleep(0.01)
+        await ranks.stop(10)
+        return await running
+
+    assert asyncio.run(stopped()) == Report(0, -signal.SIGKILL, host="here")

@@ -99,9 +99,11 @@ def test_ranks_that_drifted_apart_are_a_cause_of_their_own() -> None:
 
 
 def test_torchrun_itself_may_fail() -> None:
-    result = verdict(Findings({0: Report(0, 127, message="cannot start python3.99")}))
-    assert (result.cause, result.exit_code) == ("launch", 127)
-    assert "python3.99" in result.line()
+    broken, ended = Report(0, 127, message="cannot start python3.99", host="gpu1"), Report(1, -9, host="gpu2")
+    for reports in ({0: broken, 1: ended}, {1: ended, 0: broken}):
+        result = verdict(Findings(reports))
+        assert (result.cause, result.exit_code, result.host) == ("launch", 127, "gpu1")
+        assert "gpu1: cannot start python3.99" in result.line()
 
 
 def test_a_training_that_ended_says_why_and_a_script_is_just_finished() -> None:

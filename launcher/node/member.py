@@ -106,7 +106,8 @@ class Member:
             return
         looking.cancel()
         await asyncio.wait([looking, stopped], timeout=_NODE_0_S, return_when=asyncio.ALL_COMPLETED)
-        report = Report(self.place.node, 1, message="a first all-reduce went wrong: the ranks were not started")
+        why = "a first all-reduce went wrong: the ranks were not started"
+        report = Report(self.place.node, 1, message=why, host=self.place.host)
         self.inbox.put_nowait(Event("report", self.place.node, report.to_message()))
 
     async def _look_with_torch(self, start: Start) -> bool:

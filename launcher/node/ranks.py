@@ -69,6 +69,7 @@ class Report:
     failures: tuple[Failure, ...] = ()
     message: str = ""
     """Why torchrun itself failed, when no rank did."""
+    host: str = ""
 
     def to_message(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,7 +77,7 @@ class Report:
     @staticmethod
     def from_message(data: Mapping[str, Any]) -> Report:
         failures = tuple(Failure(**failure) for failure in data["failures"])
-        return Report(data["node"], data["code"], failures, data["message"])
+        return Report(data["node"], data["code"], failures, data["message"], data["host"])
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Ranks:
                 self.seen = self._outside(watched)
                 return await self._run(scratch)
         except ScratchError as error:
-            return Report(self._node, 1, message=str(error))
+            return self._broken(1, str(error))
 
     def _outside(self, watched: Path | None) -> Local:
         first = self._start.nodes.index(self._node) * self._plan.resources.nproc_per_node
@@ -139,9 +140,9 @@ class Ranks:
         try:
             self._torchrun = self._spawn(scratch)
         except OSError as error:
-            return Report(self._node, 127, message=f"cannot start {error.filename}: {error.strerror}")
+            return self._broken(127, f"cannot start {error.filename}: {error.strerror}")
         except LauncherError as error:
-            return Report(self._node, 1, message=str(error))
+            return self._broken(1, str(error))
         watching = asyncio.create_task(self._watch(self._torchrun.pid))
         try:
             self._torchrun_ended = await processes.ended(self._torchrun.pid)
@@ -231,12 +232,16 @@ class Ranks:
         self._ended[local_rank] = await processes.ended(pid)
 
     def _report(self, code: int) -> Report:
+        if code < 0:  # by us, where it was to stop: that is no failure
+            killed = () if self._stopped_at else (self._torchrun_killed(code),)
+            return Report(self._node, code, killed, host=self._host)
         outcome = read_json(self._attempt.outcome(self._node)) or {}
-        failures = tuple(map(self._failure, outcome.get("failures", [])))
-        message = "" if failures or code == 0 else outcome.get("message") or self._last_words()
-        if code < 0:
-            failures = (self._torchrun_killed(code),)
-        return Report(self._node, code, failures, message)
+        if failures := tuple(map(self._failure, outcome.get("failures", []))):
+            return Report(self._node, code, failures, host=self._host)
+        return self._broken(code, outcome.get("message") or self._last_words() if code else "")
+
+    def _broken(self, code: int, message: str) -> Report:
+        return Report(self._node, code, message=message, host=self._host)
 
     def _torchrun_killed(self, code: int) -> Failure:
         message = f"torchrun on {self._host} was killed by {signal_of(code)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,8 +109,7 @@ def _failed(plan: Plan, findings: Findings, facts: dict[str, Any]) -> Result:
         return _hang(plan, hang, facts)  # it waited until torch's own limit
     if first is not None:
         return _crash(first, facts)
-    broken = next(report for report in findings.reports.values() if report.code)
-    return Result(FAILED, "launch", broken.message, exit_code=broken.code, hint=_LAUNCH, **facts)
+    return _launch(findings.reports.values(), facts)
 
 
 OF_THE_RUN = frozenset(
@@ -126,6 +125,13 @@ def _unfit(unfit: Sequence[Finding], facts: dict[str, Any]) -> Result:
     first = next((finding for finding in unfit if finding.check in OF_THE_RUN), unfit[0])
     cause = "setup" if first.check in OF_THE_RUN else "preflight"
     return Result(FAILED, cause, f"{first.host}: {first.message}", host=first.host, **facts)
+
+
+def _launch(reports: Iterable[Report], facts: dict[str, Any]) -> Result:
+    """A torchrun that could not start its ranks, and not one that was ended because of it."""
+    broken = max((report for report in reports if report.code), key=lambda report: report.code)
+    message = f"{broken.host}: {broken.message}"
+    return Result(FAILED, "launch", message, host=broken.host, exit_code=broken.code, hint=_LAUNCH, **facts)
 
 
 def _lost(findings: Findings, facts: dict[str, Any]) -> Result:

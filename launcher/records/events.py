@@ -57,6 +57,8 @@ def _ended(event: Event, hosts: Sequence[str]) -> Iterator[str]:
     host = hosts[event["node"]] if event["node"] < len(hosts) else f"node {event['node']}"
     if not event["code"]:
         yield f"the ranks on {host} ended well"
+    elif event["code"] < 0 and not event["failures"]:
+        yield f"torchrun on {host} was ended before it had started all ranks"
     elif not event["failures"]:
         yield f"torchrun on {host} failed: {event['message']}"
 
