@@ -72,7 +72,7 @@ def test_runs_that_share_a_job_that_may_not_be_requeued_go_on_as_another_job(clu
     script(workdir, TRAINING)
     done = launch_on(
         cluster, workdir, "-m", "task=script", "library=torchrun", "task.path='train it.py'", "cluster=sandbox",
-        "cluster.gpus_per_node=1", "sweep.pack=2", f"task.args=[{EVERY},10,0.05],[{EVERY},110,0.05]",
+        "cluster.gpus_per_node=1", "sweep.pack=2", f"task.args=[{EVERY},10,0],[{EVERY},10,1]",
         "cluster.skip_directives=[requeue]", "cluster.extra_directives={no-requeue: true}",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
