@@ -25,8 +25,7 @@ import torch, torch.distributed as dist
 
 def step():
     number = 0
-    while True:
-        number = (number * 3 + 1) % 1000003  # spins
+    while True: number = (number * 3 + 1) % 1000003  # spins
 
 def deadlock():
     lock = threading.Lock()

@@ -9,6 +9,7 @@ from typing import Any
 from launcher.records.bundle import parts_of
 from launcher.records.columns import is_number
 from launcher.records.files import Record
+from launcher.records.isaaclab import all_versions
 
 FASTER, SLOWER = "faster", "slower"
 
@@ -34,7 +35,7 @@ def _circumstances(first: Record, second: Record) -> Iterator[Record]:
     machines = [bundle["hardware"] or {} for bundle in (first, second)]
     pairs |= {name: (machines[0].get(name), machines[1].get(name)) for name in ("hostname", "cpu_name", "cpu_count")}
     pairs["GPUs"] = (_gpus(machines[0]), _gpus(machines[1]))
-    versions = [bundle["versions"] | bundle["extra"].get("versions", {}) for bundle in (first, second)]
+    versions = list(map(all_versions, (first, second)))
     pairs |= {name: (versions[0].get(name), versions[1].get(name)) for name in sorted({*versions[0], *versions[1]})}
     yield from ({"name": name, "first": a, "second": b} for name, (a, b) in pairs.items() if a != b)
 

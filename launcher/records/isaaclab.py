@@ -44,6 +44,11 @@ def versions(ours: Record, bundle: Record | None) -> tuple[Record, Record]:
     return {name: known[name] for name in _FIELDS}, {name: ours[name] for name in ours if name not in _FIELDS}
 
 
+def all_versions(bundle: Record) -> Record:
+    """What :func:`versions` has divided; older bundles have it in one place."""
+    return bundle["versions"] | bundle["extra"].get("versions", {})
+
+
 def top_functions(bundle: Record | None, phase: str) -> list[Any]:
     """Where a phase of the start spent its time, by Isaac Lab's profile; empty where it was not profiled."""
     return part_of(bundle, "phases", phase, "top_functions") or []

@@ -9,6 +9,7 @@ from typing import Any
 
 from launcher.records.bundle import parts_of
 from launcher.records.files import Record, read_json
+from launcher.records.isaaclab import all_versions
 from launcher.records.sweepdir import SweepDir
 
 WEAK, STRONG = "weak", "strong"
@@ -68,7 +69,7 @@ def summed_up(asked: Mapping[str, Any], bundles: Sequence[Record]) -> Record:
 def _circumstances(bundles: Sequence[Record]) -> dict[str, list[str]]:
     """Where, when and with which versions; the commit is that of the code that was trained."""
     nodes = [node for one in bundles for node in one["extra"]["nodes"]]
-    versions = [one["versions"] for one in bundles]
+    versions = list(map(all_versions, bundles))
     days = sorted(one["run"]["start_time_utc"][:10] for one in bundles if one["run"]["start_time_utc"])
     commits = (f"{one['git_commit'][:9]}{' with changes' * bool(one['git_dirty'])}" for one in versions
                if one["git_commit"])  # fmt: skip
