@@ -249,7 +249,9 @@ def test_a_file_of_accelerate_config_decides_how_and_the_plan_decides_where(
 def test_fsdp_without_a_gpu_is_refused_on_the_node_in_one_line(launch: Launch, workdir: Path) -> None:
     done = launch(*TRAIN, "library.accelerate.mode=fsdp2", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
-    assert f"failed: launch ({os.uname().nodename}: RuntimeError: FSDP needs GPUs, and torch sees none here" in done.stderr
+    assert (
+        f"failed: launch ({os.uname().nodename}: RuntimeError: FSDP needs GPUs, and torch sees none here" in done.stderr
+    )
     assert not list(only_run(workdir).glob("attempts/000/rank-*.log"))
 
 
