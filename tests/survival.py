@@ -184,7 +184,7 @@ class Disturbed:
 
 
 def _torchrun(words: list[str]) -> bool:
-    return "launcher.train.torchrun" in words
+    return "launcher.train.torchrun" in words and "--standby" not in words
 
 
 def _all_processes() -> Iterator[tuple[int, list[str], dict[str, str]]]:

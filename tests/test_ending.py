@@ -11,6 +11,7 @@ import pytest
 
 from launcher.config.compose import compose
 from launcher.node.ranks import Ranks, Report, Start
+from launcher.node.standby import Standby
 from launcher.plan.build import build
 from tests.conftest import environment
 from tests.test_local import wait_until
@@ -55,7 +56,7 @@ time.sleep(60)
 
 def test_a_rank_that_was_not_seen_yet_may_save_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = build(compose([]).config, replace(HERE, runs_dir=tmp_path))
-    ranks = Ranks(plan, 0, "here", Start(str(tmp_path), "127.0.0.1", 1, "", [0]))
+    ranks = Ranks(plan, 0, "here", Start(str(tmp_path), "127.0.0.1", 1, "", [0]), Standby())
     with subprocess.Popen([sys.executable, "-c", TORCHRUN, SAVES], cwd=tmp_path) as torchrun:
         wait_until((tmp_path / "trains").exists, 20)
         monkeypatch.setattr(ranks, "_torchrun", torchrun)
@@ -72,7 +73,7 @@ def test_a_torchrun_that_is_ended_before_its_ranks_began_is_nobodys_failure(tmp_
     plan = replace(plan, python=str(imports), workdir=str(tmp_path))
     attempt = tmp_path / "000"
     attempt.mkdir()
-    ranks = Ranks(plan, 0, "here", Start(str(attempt), "127.0.0.1", 1, "", [0]))
+    ranks = Ranks(plan, 0, "here", Start(str(attempt), "127.0.0.1", 1, "", [0]), Standby())
 
     async def stopped() -> Report:
         running = asyncio.create_task(ranks.run())

@@ -22,6 +22,7 @@ from launcher.node.preflight.run import preflight
 from launcher.node.preflight.wanted import wanted
 from launcher.node.ranks import Ranks, Report, Start
 from launcher.node.samples import Sample, Watched, sampling
+from launcher.node.standby import Standby
 from launcher.node.watching import seen_of
 from launcher.plan.plan import Plan
 from launcher.records.preflight import NodeReport
@@ -55,6 +56,7 @@ class Member:
         self.plan, self.run, self.place = plan, run, place
         self.inbox: asyncio.Queue[Event] = asyncio.Queue()
         self.ranks: Ranks | None = None
+        self._standby = Standby()
         self._tasks: set[asyncio.Task[None]] = set()
         self._looked = False
 
@@ -75,7 +77,7 @@ class Member:
 
     def start_ranks(self, start: Start) -> None:
         """Start them, and look at the node meanwhile: torchrun takes longer. A look that needs torch comes first."""
-        self.ranks = Ranks(self.plan, self.place.node, self.place.host, start)
+        self.ranks = Ranks(self.plan, self.place.node, self.place.host, start, self._standby)
         self._stopped = asyncio.Event()
         looks = self.plan.budgets.preflight_s > 0 and not self._looked
         self._looked = True  # after an attempt that was killed the driver may take a moment to free its memory

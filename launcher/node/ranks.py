@@ -20,6 +20,7 @@ from launcher.node.environment import prepare
 from launcher.node.hang import ras
 from launcher.node.hang.local import Local, watch_directory
 from launcher.node.scratch import ScratchError, scratch_directory
+from launcher.node.standby import Adopted, Standby
 from launcher.plan.command import torchrun_command
 from launcher.plan.plan import Plan
 from launcher.records import known
@@ -99,13 +100,13 @@ class Start:
 class Ranks:
     """torchrun and its ranks on this node."""
 
-    def __init__(self, plan: Plan, node: int, host: str, start: Start) -> None:
-        self._plan, self._node, self._host, self._start = plan, node, host, start
+    def __init__(self, plan: Plan, node: int, host: str, start: Start, standby: Standby) -> None:
+        self._plan, self._node, self._host, self._start, self._standby = plan, node, host, start, standby
         self._attempt = Attempt(Path(start.attempt))
         self._pids: dict[int, int] = {}  # by local rank
         self._ended: dict[int, float] = {}  # by local rank
         self._watchers: list[asyncio.Task[None]] = []
-        self._torchrun: subprocess.Popen[bytes] | None = None
+        self._torchrun: subprocess.Popen[bytes] | Adopted | None = None
         self._stopped_at: float | None = None
         self._oom_kills = machine.oom_kills()
         self.seen: Local | None = None
@@ -182,19 +183,31 @@ class Ranks:
             await asyncio.wait_for(asyncio.gather(*map(processes.ended, self._alive())), seconds or _TORCHRUN_S)
             await asyncio.wait_for(processes.ended(self._torchrun.pid), _TORCHRUN_S)
 
-    def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes]:
+    def _spawn(self, scratch: Path | None) -> subprocess.Popen[bytes] | Adopted:
         start, attempt = self._start, self._attempt
         logs = str(attempt.path / f"torchrun-{self._node}")
         place, nodes = start.nodes.index(self._node), len(start.nodes)
         torchrun = torchrun_command(self._plan, place, start.master_addr, start.master_port, logs, nodes)
         contract = {**self._contract(), **({} if scratch is None else {"LAUNCHER_SCRATCH": str(scratch)})}
         command, environment = prepare(self._plan, attempt, self._host, torchrun, contract)
+        return self._become_torchrun(command, environment, attempt.node_log(self._node))
+
+    def _become_torchrun(
+        self, command: Sequence[str], environment: dict[str, str], log: Path
+    ) -> subprocess.Popen[bytes] | Adopted:
+        """The process that waits for it since the attempt before, or a new one."""
         if self._plan.container is None:
             environment["LAUNCHER_AGENT_PID"] = str(os.getpid())
-        with open(attempt.node_log(self._node), "ab") as log:
+        channel = ()
+        if self._plan.start.method == "fork":
+            if (waiting := self._standby.take(command, environment, str(log))) is not None:
+                return waiting
+            channel = (self._standby.descriptor,)
+            environment["LAUNCHER_STANDBY"] = str(*channel)
+        with open(log, "ab") as file:
             return subprocess.Popen(
-                command, cwd=self._plan.workdir, env=environment, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                command, cwd=self._plan.workdir, env=environment, start_new_session=True, pass_fds=channel,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
 
     def _contract(self) -> dict[str, str]:

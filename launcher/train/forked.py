@@ -5,7 +5,7 @@ thread, store or socket, and wait; when torchrun starts a rank it sends its orde
 torchrun behind and becomes the rank: its own session, environment, log and main module. It ends as any Python program
 does. To everybody who looks at it in /proc it is what `python …` would be.
 
-What every rank does first, before any code of the user's, is in `Order._settle`.
+What every rank does first, before any code of the user's, is in `Order.settle`.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ class Order:
 
     def run(self) -> None:
         """Be the rank, from the outermost frame of the process: exceptions and exits end it as they end Python."""
-        self._settle()
+        self.settle()
         try:
             script.run(self.command[2:])
         except Exception as error:  # as the interpreter does, but for our own frames
             sys.excepthook(type(error), error.with_traceback(_below(error)), error.__traceback__)
             sys.exit(1)
 
-    def _settle(self) -> None:
-        """What every rank does first. Here belongs what a spawned one gets from the start of its interpreter."""
+    def settle(self) -> None:
+        """What every fork does first. Here belongs what a spawned one gets from the start of its interpreter."""
         for number in HANDLED:
             signal.signal(number, signal.SIG_DFL)
         _redirect(self.log)
         for name in set(os.environ) - set(self.environment):
             del os.environ[name]
         os.environ.update(self.environment)  # all anew: what follows overwrites the old ones
-        _show(self.command, self.environment)
+        show(self.command, self.environment)
         if os.getppid() != self.parent:  # it died before this process could be found as a rank of it
             os._exit(1)
         sys.orig_argv = list(self.command)
@@ -226,7 +226,7 @@ def _redirect(log: str) -> None:
     os.close(file)
 
 
-def _show(command: Iterable[str], environment: Mapping[str, str]) -> None:
+def show(command: Iterable[str], environment: Mapping[str, str]) -> None:
     """Have /proc/PID/cmdline and environ say what this process has become.
 
     The kernel reads both from where they were put when the program was started. What does not fit is left out: the

@@ -20,11 +20,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.train import forked
+from launcher.train import forked, standby
 from launcher.train.here import read_plan
 
-for _number in forked.HANDLED:
-    signal.signal(_number, lambda *_: None)
+_start = read_plan()["start"]
+
+
+def _begin() -> None:
+    """What comes first: before torch is imported, or in a process that has waited to be the next torchrun."""
+    for number in forked.HANDLED:
+        signal.signal(number, lambda *_: None)
+    _end_with_agent()
+    if _start["method"] == "fork" and "--nproc-per-node=1" not in sys.argv:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does for the ranks: too late, once torch is loaded
 
 
 def _end_with_agent() -> None:
@@ -40,10 +48,7 @@ def _end_with_agent() -> None:
         sys.exit("the node agent is gone")
 
 
-_end_with_agent()
-_start = read_plan()["start"]
-if _start["method"] == "fork" and "--nproc-per-node=1" not in sys.argv:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does for the ranks: too late, once torch is loaded
+_begin()
 
 from torch.distributed import run as torchrun  # noqa: E402
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext  # noqa: E402
@@ -55,17 +60,18 @@ from launcher.records.files import write_json  # noqa: E402
 
 def main(arguments: list[str]) -> int | forked.Order:
     """Run torchrun; returns 0 or 1, as torchrun does. In the processes that it forks: what they are to run."""
+    channel = int(os.environ.pop("LAUNCHER_STANDBY", "-1"))
     parsed = torchrun.parse_args(arguments)
     parsed.signals_to_handle = "SIGINT"
     entry = [parsed.training_script, *parsed.training_script_args]
     # torchrun takes every argument for a string.Template: $$ would become $, and $local_rank a number
     parsed.training_script_args = [word.replace("$", "$$") for word in parsed.training_script_args]
-    _end_victims_soon()
     try:
         _prepare()
-        waiting = _forked(int(parsed.nproc_per_node), entry)
+        waiting = _forked(int(parsed.nproc_per_node), entry, channel)
         if isinstance(waiting, forked.Order):
             return waiting
+        _end_victims_soon()
         _start_ranks(waiting)
         torchrun.run(parsed)
     except ChildFailedError as error:
@@ -99,8 +105,11 @@ def _prepare() -> None:
         forked.aside(lambda: importlib.import_module(module).prepare())
 
 
-def _forked(count: int, command: list[str]) -> list[forked.Waiting] | forked.Order:
-    """Processes that wait to become the ranks, where the plan wants that and nothing here speaks against it."""
+def _forked(count: int, command: list[str], channel: int) -> list[forked.Waiting] | forked.Order:
+    """Processes that wait to become the ranks, where the plan wants that and nothing here speaks against it.
+
+    Before them one is forked that waits at the agent's socket to become the next torchrun.
+    """
     if _start["method"] != "fork":
         return []
     for name in _start["preload"]:
@@ -108,6 +117,8 @@ def _forked(count: int, command: list[str]) -> list[forked.Waiting] | forked.Ord
             importlib.import_module(name)
     directory = os.getcwd() if command[2] == "-m" else os.path.dirname(os.path.realpath(command[2]))
     if not (reason := forked.why_not(directory)):
+        if channel >= 0 and (order := standby.fork(channel)):
+            return order
         waiting = forked.fork(count)
         if isinstance(waiting, forked.Order) or forked.threads() == 1:
             return waiting
@@ -156,6 +167,10 @@ def _report(code: int, failures: list[dict[str, Any]] | None = None, message: st
 
 if __name__ == "__main__":
     end = main(sys.argv[1:])
+    while isinstance(end, standby.Next):
+        end.settle()
+        _begin()
+        end = main(list(end.command[4:]))
     if isinstance(end, forked.Order):
         end.run()
     elif end:
