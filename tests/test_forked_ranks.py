@@ -253,7 +253,7 @@ def test_what_makes_an_optimizer_has_its_slow_part_imported_once(workdir: Path) 
     assert start_of(*SCRIPT).preload == ("torch._dynamo",)
 
 
-@pytest.mark.parametrize("library", ["rsl_rl", "rl_games", "skrl"])
+@pytest.mark.parametrize("library", ["rsl_rl", "rl_games", "skrl", "skrl_jax"])
 def test_the_rl_libraries_are_forked(library: str) -> None:
     assert start_of("task=cartpole", f"library={library}").method == "fork"
 
@@ -261,7 +261,6 @@ def test_the_rl_libraries_are_forked(library: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["library=skrl_jax"], "JAX"),
         (["task=isaac_cartpole", "library=isaaclab"], "Isaac Sim"),
         (["cluster=apptainer", "cluster.container.image=x.sif"], "container"),
         (["cluster.start=spawn"], "cluster.start=spawn"),
