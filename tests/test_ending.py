@@ -1,7 +1,9 @@
-"""The end of a rank's process: a training that went well must not end in a crash."""
+"""The end of a rank's process and of torchrun: a training that went well must not end in a crash."""
 
 import asyncio
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +15,9 @@ from launcher.config.compose import compose
 from launcher.node.ranks import Ranks, Report, Start
 from launcher.node.standby import Standby
 from launcher.plan.build import build
+from launcher.plan.command import torchrun_command
 from tests.conftest import environment
-from tests.test_local import wait_until
+from tests.test_local import processes_of, wait_until
 from tests.test_plan import HERE
 
 BUSY_AT_THE_END = """\
@@ -83,3 +86,32 @@ def test_a_torchrun_that_is_ended_before_its_ranks_began_is_nobodys_failure(tmp_
         return await running
 
     assert asyncio.run(stopped()) == Report(0, -signal.SIGKILL, host="here")
+
+
+@pytest.mark.train
+def test_a_torchrun_that_waits_for_the_other_nodes_ends_with_its_agent(tmp_path: Path) -> None:
+    """It waits in C++, where no signal but SIGKILL reaches it."""
+    plan = build(compose([]).config, replace(HERE, runs_dir=tmp_path))
+    plan = replace(plan, python=sys.executable, run_dir=str(tmp_path))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    port = free_port()
+    torchrun = torchrun_command(plan, 0, "127.0.0.1", port, str(tmp_path), nodes=2)
+    agent = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess, sys\nsubprocess.run(sys.argv[1:])", *torchrun],
+        env=environment(LAUNCHER_RUN_DIR=str(tmp_path)),
+    )
+    wait_until(lambda: answers(port))
+    agent.kill()
+    agent.wait()
+    wait_until(lambda: not processes_of(tmp_path), 5)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

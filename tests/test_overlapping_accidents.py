@@ -36,7 +36,8 @@ def cluster() -> Generator[Sandbox]:
     ("first", "pause", "second"),
     [
         (("rank", 1), 0.2, ("agent", 0)),
-        (("rank", 1), 1.2, ("agent", 0)),  # while the next torchrun still imports torch
+        (("rank", 1), 0.8, ("agent", 0)),  # while the next torchrun waits for the other node's, on a busy machine
+        (("rank", 1), 1.2, ("agent", 0)),
         (("torchrun", 0), 0.2, ("agent", 1)),
         (("agent", 1), 0.0, ("agent", 0)),
     ],

@@ -87,8 +87,12 @@ def test_runs_that_share_a_job_that_may_not_be_requeued_go_on_as_another_job(clu
 
 def test_an_administrators_requeue_loses_no_iteration(cluster: Sandbox, workdir: Path) -> None:
     run = Disturbed.start(cluster, workdir).reach(30)
-    run.scontrol("requeue", run.job_id)
-    wait_until(lambda: "goes on after requeued" in launch_on(cluster, workdir, "status", run.run.name).stdout, 20)
+    run.scontrol("update", "partitionname=main", "state=down")  # for new starts, so that there is time to look
+    try:
+        run.scontrol("requeue", run.job_id)
+        wait_until(lambda: "goes on after requeued" in launch_on(cluster, workdir, "status", run.run.name).stdout, 20)
+    finally:
+        run.scontrol("update", "partitionname=main", "state=up")
     run.assert_survived()
     assert run.causes() == ["requeued", "max_iterations"]
     assert run.lost() == [0]

@@ -36,16 +36,22 @@ def _begin() -> None:
 
 
 def _end_with_agent() -> None:
-    """Have the kernel interrupt this process when its parent dies: torchrun then ends the ranks, as nobody else does.
+    """Have the kernel kill this process when its parent dies, before torch is imported, which takes seconds.
 
-    PR_SET_PDEATHSIG of prctl(2), before torch is imported, which takes seconds; for a parent that died even earlier
-    there is its number, but not in an image, whose runtime is the parent. SIGINT is the one signal that torchrun still
-    takes.
+    For a parent that died even earlier there is its number, but not in an image, whose runtime is the parent.
     """
-    ctypes.CDLL(None).prctl(1, signal.SIGINT, 0, 0, 0)
+    _when_agent_dies(signal.SIGKILL)
     agent = os.environ.pop("LAUNCHER_AGENT_PID", "")
     if agent and os.getppid() != int(agent):
         sys.exit("the node agent is gone")
+
+
+def _when_agent_dies(which: signal.Signals) -> None:
+    """Get this signal then: SIGINT, the one that torchrun still takes, has it end the ranks, as nobody else does.
+
+    While it waits for the other nodes, in C++, it would take that minutes later; but then it has no ranks.
+    """
+    ctypes.CDLL(None).prctl(1, which, 0, 0, 0)  # PR_SET_PDEATHSIG
 
 
 _begin()
@@ -136,6 +142,7 @@ def _start_ranks(waiting: list[forked.Waiting]) -> None:
     """
 
     def start(self: SubprocessHandler, command: Sequence[str], env: dict[str, str]) -> Any:
+        _when_agent_dies(signal.SIGINT)
         log = os.path.join(env["LAUNCHER_LOG_DIR"], f"rank-{env['RANK']}.log")
         if waiting:
             rank = waiting.pop(0)
