@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -182,7 +183,7 @@ def cancel(run: Run | Sweep | str | Path, runs_dir: str | Path = "runs") -> None
 
 
 def _records(run: Run | str | Path, runs_dir: str | Path) -> RunDir:
-    return run.records if isinstance(run, Run) else rundir.find(Path(runs_dir).expanduser().absolute(), str(run))
+    return run.records if isinstance(run, Run) else rundir.find(Path(os.path.expanduser(runs_dir)).absolute(), str(run))
 
 
 def _typed(words: Sequence[Words]) -> list[str]:

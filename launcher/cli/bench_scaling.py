@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def show_scaling(sweep: SweepDir, found: Record, as_json: bool, output: str | No
     write_json(sweep.path / FILE, found)
     files = [sweep.path / FILE, *_drawn(found, sweep.path)]
     if output is not None:
-        files = _copied(files, Path(output).expanduser())
+        files = _copied(files, Path(os.path.expanduser(output)))
     print(json.dumps(found, indent=2) if as_json else describe_scaling(found))
     with aside(as_json):
         print(f"  {', '.join(file.name for file in files)} in {files[0].parent}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
@@ -12,6 +14,7 @@ from launcher.cli.statuses import statuses_of
 from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.rundir import RunDir
+from launcher.records.status import agent_alive
 from launcher.records.submission import submitted
 from launcher.records.sweepdir import SweepDir
 from launcher.slurm import commands
@@ -42,9 +45,13 @@ def cancel_run(run: RunDir) -> str:
         SchedulerError: Slurm cannot be reached.
     """
     (one,) = statuses_of([run])
-    if not one.active or not {"job_id", "pid"} & submitted(run).keys():
+    submission = submitted(run)
+    if not one.active or not {"job_id", "pid"} & submission.keys():
         raise UserError(f"run {run.run_id} is not running: {one.state} ({one.detail})")
-    _end(submitted(run))
+    if "queue" in submission:  # its agent is that of all runs
+        sweep = run.path.parent.name
+        raise UserError(f"run {run.run_id} waits for its turn on this machine: cancel {sweep} stops the whole sweep")
+    _end(submission, run.path)
     return f"asked {run.run_id} to save and stop"
 
 
@@ -61,13 +68,17 @@ def cancel_sweep(sweep: SweepDir) -> str:
         raise UserError(f"no run of sweep {sweep.sweep_id} waits or runs")
     for batch in sweep.batches():
         if submission := batch.submitted():
-            _end(submission)
+            _end(submission, batch.tasks)
     return f"asked {active} runs of {sweep.sweep_id} to save and stop"
 
 
-def _end(submission: Mapping[str, Any]) -> None:
-    """Ask a job, or a process on this machine, to save and stop."""
+def _end(submission: Mapping[str, Any], records: Path) -> None:
+    """Ask a job, or the agent of these records on this machine, to save and stop; one that has ended is left alone.
+
+    Of an agent that has ended its number may be another process's by now, or another machine's.
+    """
     if submission["scheduler"] == "slurm":
         commands.cancel(submission["job_id"])
-    else:
-        os.kill(submission["pid"], signal.SIGTERM)
+    elif submission.get("host") == os.uname().nodename and agent_alive(str(records), submission["pid"]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(submission["pid"], signal.SIGTERM)

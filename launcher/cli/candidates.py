@@ -61,7 +61,7 @@ SHELLS = ("bash", "zsh")
 
 def _runs_dir(before: Sequence[str]) -> Path:
     places = [one.partition("=")[2] for one in before if one.startswith("runs_dir=")]
-    return Path((places or ["runs"])[-1]).expanduser()
+    return Path(os.path.expanduser((places or ["runs"])[-1]))
 
 
 def _runs(directory: Path, word: str) -> Iterator[str]:

@@ -136,7 +136,7 @@ def _title(attempt: Attempt) -> str:
 
 def _choice(run: RunDir, options: argparse.Namespace) -> Choice:
     if options.node is not None:
-        return of_node(int(options.node) if options.node.isdigit() else options.node)
+        return of_node(int(options.node) if options.node.isdecimal() else options.node)
     if options.all:
         return of_all_ranks
     ranks = _ranks_of(run)
@@ -146,8 +146,10 @@ def _choice(run: RunDir, options: argparse.Namespace) -> Choice:
 
 
 def _ranks_of(run: RunDir) -> int:
-    resources = (read_json(run.plan) or {})["resources"]
-    return resources["nodes"] * resources["nproc_per_node"]
+    """As its plan has it; where that is damaged, those that have printed."""
+    resources = (read_json(run.plan) or {}).get("resources") or {}
+    told = resources.get("nodes", 0) * resources.get("nproc_per_node", 0)
+    return told or 1 + max((log.rank or 0 for one in run.attempts() for log in of_all_ranks(one)), default=0)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

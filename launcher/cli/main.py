@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -18,8 +19,20 @@ _NEEDED = ("hydra", "omegaconf", "yaml", "submitit", "jinja2")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code. Mistakes end in one line on stderr, never in a traceback."""
+    _take_any_text()
     try:
-        return _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _answer(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit:  # argparse has shown its help
+        if (failed := _hand_out()) is not None:
+            return failed
+        raise
+    failed = _hand_out()
+    return code or failed or 0
+
+
+def _answer(argv: list[str]) -> int:
+    try:
+        return _dispatch(argv)
     except LauncherError as error:
         print(f"launcher: {error}", file=sys.stderr)
         return error.exit_code
@@ -32,8 +45,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `launcher status | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_the_rest()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # what a stream cannot take has no name
+            raise
+        return _full(error)
+
+
+_TAKES_ALL = ("surrogateescape", "utf-8")
+
+
+def _take_any_text() -> None:
+    """Have the standard output be there, and take what a rank printed, whatever encoding the terminal has."""
+    if sys.stdout is None:  # `>&-`
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    elif isinstance(sys.stdout, io.TextIOWrapper) and (sys.stdout.errors, sys.stdout.encoding) != _TAKES_ALL:
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _hand_out() -> int | None:
+    """Write what is still kept, while somebody can be told of a failure; returns the exit code that this asks for."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_the_rest()
+        return 0
+    except OSError as error:
+        return _full(error)
+    return None
+
+
+def _full(error: OSError) -> int:
+    _drop_the_rest()
+    print(f"launcher: the output cannot be written: {error.strerror}", file=sys.stderr)
+    return LauncherError.exit_code
+
+
+def _drop_the_rest() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(argv: list[str]) -> int:

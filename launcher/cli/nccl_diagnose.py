@@ -112,7 +112,7 @@ def _require_sense(plan: Plan) -> None:
 
 
 def _folder(text: str) -> Path:
-    folder = Path(text).expanduser()
+    folder = Path(os.path.expanduser(text))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

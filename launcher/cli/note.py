@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Sequence
 
 from launcher.cli.parser import RUN_HELP, parse, parser_of
@@ -20,7 +21,7 @@ def note(argv: Sequence[str]) -> int:
     parser.add_argument("text", nargs="*", metavar="TEXT", help="the remark; several words are joined by blanks")
     options, runs_dir = parse(parser, argv)
     found = sweepdir.find(runs_dir, options.run) or rundir.find(runs_dir, options.run)
-    if text := " ".join(options.text).strip():
+    if text := _as_typed(" ".join(options.text)).strip():
         try:
             add_note(found.path, getpass.getuser(), text)
         except OSError as error:
@@ -28,3 +29,8 @@ def note(argv: Sequence[str]) -> int:
     for one in notes_in(found.path):
         print(one.line())
     return 0
+
+
+def _as_typed(text: str) -> str:
+    """A word of the command line, in UTF-8 as terminals write it, whatever the locale of this process."""
+    return os.fsencode(text).decode(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -35,4 +36,4 @@ def parse(parser: Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, Path
     """The options, and ``runs_dir=DIR``, which may stand anywhere."""
     places = [word.partition("=")[2] for word in argv if word.startswith("runs_dir=")]
     options = parser.parse_intermixed_args([word for word in argv if not word.startswith("runs_dir=")])
-    return options, Path((places or ["runs"])[-1]).expanduser().absolute()
+    return options, Path(os.path.expanduser((places or ["runs"])[-1])).absolute()

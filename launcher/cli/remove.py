@@ -78,6 +78,7 @@ def prune(argv: Sequence[str]) -> int:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     options, runs_dir = parse(parser, argv)
     before = time.time() - parse_age(options.older)
+    rundir.require_readable(runs_dir)
     removal.finish_interrupted(runs_dir)
     chosen = list(_old(runs_dir, before, removal.best_runs(runs_dir) if options.keep_best else set()))
     while needed := [one for one, _ in removal.needed_by(chosen, runs_dir)]:  # what stays may need others again

@@ -76,11 +76,12 @@ def _scaling(sweep: SweepDir) -> Record | None:
 
 
 def _write(text: str, output: str) -> None:
+    data = text.encode(errors="replace")  # what a rank printed, or a word of a command, may be no UTF-8
     if output == "-":
-        sys.stdout.buffer.write(text.encode() + b"\n")
+        sys.stdout.buffer.write(data + b"\n")
         return
     try:
-        Path(output).write_text(text, encoding="utf-8")
+        Path(output).write_bytes(data)
     except OSError as error:
         raise UserError(f"cannot write '{output}': {error.strerror}; choose another file with -o FILE") from error
-    print(f"{output}: {len(text.encode()) / 1e6:.1f} MB; open it in a browser")
+    print(f"{output}: {len(data) / 1e6:.1f} MB; open it in a browser")

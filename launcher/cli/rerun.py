@@ -15,7 +15,7 @@ from launcher.errors import UserError
 from launcher.plan.plan import Plan
 from launcher.records import rundir
 from launcher.records.rundir import RunDir
-from launcher.submission.prepare import plan_again, plan_here
+from launcher.submission.prepare import plan_again, plan_here, stored_plan
 
 _GROUPS = ("task", "library", "cluster", "agent")
 
@@ -24,9 +24,9 @@ def rerun(argv: Sequence[str]) -> int:
     """Start a run like an earlier one; returns the command's exit code."""
     options = _parser().parse_intermixed_args(argv)
     places = [word.partition("=")[2] for word in options.overrides if word.startswith("runs_dir=")]
-    runs_dir = Path((places or ["runs"])[-1]).expanduser().absolute()
+    runs_dir = Path(os.path.expanduser((places or ["runs"])[-1])).absolute()
     run = rundir.find(runs_dir, options.run)
-    original = _plan_of(run)
+    original = stored_plan(run.plan)
     changes = [word for word in options.overrides if not word.startswith("runs_dir=")]
     for group in (word.partition("=")[0] for word in changes if word.partition("=")[0] in _GROUPS):
         raise UserError(f"rerun keeps the choice of {group}: change single keys of it, as {group}.KEY=VALUE")
@@ -49,13 +49,6 @@ def _with_the_code_as_it_is(run: RunDir, original: Plan, composed: Composed) -> 
     validate(composed.config)
     print(f"repeats {run.run_id} with the code as it is now in {original.submit_dir}")
     return start_plan(plan_here(composed.config), composed)
-
-
-def _plan_of(run: RunDir) -> Plan:
-    try:
-        return Plan.from_json(run.plan.read_text())
-    except (OSError, ValueError, TypeError, KeyError) as error:  # the plan of an older version may lack a field
-        raise UserError(f"run {run.run_id} cannot be repeated: {error}") from error
 
 
 def _recorded(original: Plan) -> Iterator[str]:

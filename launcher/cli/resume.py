@@ -10,13 +10,13 @@ from launcher.cli.start import run_here, submit_run
 from launcher.cli.statuses import statuses_of
 from launcher.cli.sweep import hand_over
 from launcher.errors import UserError
-from launcher.plan.plan import Plan
 from launcher.records import rundir, sweepdir
 from launcher.records.result import COMPLETED, FAILED
 from launcher.records.rundir import RunDir
 from launcher.records.status import LOST
 from launcher.records.submission import reopen
 from launcher.records.sweepdir import SweepDir
+from launcher.submission.prepare import stored_plan
 from launcher.submission.slurm import require_slurm
 from launcher.submission.sweep import stored_member
 
@@ -40,7 +40,7 @@ def _resume_run(run: RunDir, wait: bool) -> int:
         raise UserError(f"run {run.run_id} has not ended: {one.state} {one.detail}".rstrip())
     if one.state == COMPLETED:
         raise UserError(f"run {run.run_id} has completed; train on from it with resume={run.run_id} max_iterations=N")
-    plan = Plan.from_json(run.plan.read_text())
+    plan = stored_plan(run.plan)
     if plan.scheduler == "slurm":
         require_slurm()
     reopen(run)

@@ -72,6 +72,7 @@ class Choice:
 
     def _all(self) -> list[_Part]:
         """Sweeps in one line each, unless only some of their runs are wanted."""
+        rundir.require_readable(self.runs_dir)
         sweeps = map(_of_sweep, sweepdir.all_sweeps(self.runs_dir))
         return [_Part(rundir.all_runs(self.runs_dir)), *(_Part(one.runs, one.sweep, not self.failed) for one in sweeps)]
 

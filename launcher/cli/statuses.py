@@ -92,4 +92,7 @@ def _job_id(run: RunDir) -> str:
 
 def _closed(run: RunDir) -> bool:
     """A verdict can be taken back by a requeue, but not for ever: Slurm need not be asked about old runs."""
-    return run.result.exists() and time.time() - run.result.stat().st_mtime > 24 * 3600
+    try:
+        return time.time() - run.result.stat().st_mtime > 24 * 3600
+    except OSError:
+        return False

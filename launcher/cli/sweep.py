@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import shutil
 import sys
@@ -220,4 +221,4 @@ def _count(runs: Sequence[Any]) -> str:
 def _runs_dir(arguments: Arguments) -> Path:
     """Known before the first run is composed: the sweep's directory is part of what Hydra's sweepers are told."""
     words = [word for word in arguments.overrides if word.startswith("runs_dir=")]
-    return Path(compose(words, arguments.config_dirs).config.runs_dir).expanduser().absolute()
+    return Path(os.path.expanduser(compose(words, arguments.config_dirs).config.runs_dir)).absolute()

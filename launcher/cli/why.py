@@ -109,7 +109,7 @@ def _now(status: Status) -> str:
     """What a run that has no verdict does, or why it does nothing."""
     progress, parts = "", [status.state, status.detail, status.message]
     if "iteration" in status.metrics:
-        ago = max(0.0, time.time() - status.metrics.get("time", 0.0))
+        ago = max(0.0, time.time() - (status.metrics.get("time") or 0.0))
         progress = f" · {progress_line(status.metrics, status.max_iterations, None)}, {_span(ago)} ago"
     return ": ".join(part for part in parts if part) + progress
 

@@ -26,7 +26,7 @@ def user_config_dirs(config_dirs: Sequence[str] = ()) -> list[Path]:
         UserError: one of them is not a directory.
     """
     from_environment = os.environ.get(CONFIG_DIR_VARIABLE, "").split(":")
-    found = [Path(text).expanduser().absolute() for text in [*config_dirs, *from_environment] if text]
+    found = [Path(os.path.expanduser(text)).absolute() for text in [*config_dirs, *from_environment] if text]
     for path in found:
         if not path.is_dir():
             raise UserError(f"configuration directory '{path}' does not exist (--config-dir or {CONFIG_DIR_VARIABLE})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -175,7 +176,7 @@ def _task_fits_library(config: Config) -> Iterator[str]:
         yield f"library={library.name} runs a script: give task=script and task.path=FILE or task.module=PKG.MODULE"
     if task.path is not None and task.module is not None:
         yield "task.path and task.module are both set: give one of them"
-    if task.path is not None and not Path(task.path).expanduser().is_file():
+    if task.path is not None and not Path(os.path.expanduser(task.path)).is_file():
         yield f"task.path: there is no file '{task.path}'"
 
 
@@ -209,7 +210,7 @@ def _accelerate(config: Config) -> Iterator[str]:
             " silently train with DDP; use mode=ddp or mode=zero3"
         )
     file = settings.config_file
-    if file is not None and not Path(file).expanduser().is_file():
+    if file is not None and not Path(os.path.expanduser(file)).is_file():
         yield f"library.accelerate.config_file: there is no file '{file}'"
     if config.library.name == "trl" and settings.mixed_precision is MixedPrecision.fp8:
         yield "library.accelerate.mixed_precision=fp8 is not to be had with TRL's scripts: use no, fp16 or bf16"

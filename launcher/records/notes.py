@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from launcher.records.files import append_json_line, read_json_lines
+from launcher.records.columns import is_number
+from launcher.records.files import Record, append_json_line, read_json_lines
 
 _FILE = "notes.jsonl"
 
@@ -39,5 +40,9 @@ def add_note(directory: Path, user: str, text: str) -> Note:
 
 def notes_in(directory: Path) -> list[Note]:
     """The remarks on a run or a sweep, the oldest first."""
-    found = read_json_lines(directory / _FILE)
-    return [Note(one["time"], one["user"], one["text"]) for one in found if one.keys() >= {"time", "user", "text"}]
+    return [Note(one["time"], one["user"], one["text"]) for one in read_json_lines(directory / _FILE) if _is_note(one)]
+
+
+def _is_note(record: Record) -> bool:
+    texts = isinstance(record.get("user"), str) and isinstance(record.get("text"), str)
+    return texts and is_number(record.get("time"))

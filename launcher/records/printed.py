@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.records.files import read_json, read_json_lines
 from launcher.records.rundir import Attempt, RunDir
@@ -63,11 +64,12 @@ def of_node(node: int | str) -> Choice:
 
     def choose(attempt: Attempt) -> list[Log]:
         start = read_json(attempt.rendezvous) or {}
-        hosts, places = list(start.get("hosts", ())), list(start.get("nodes", range(len(start.get("hosts", ())))))
+        hosts = start.get("hosts") or []
+        places: list[Any] = start.get("nodes") or list(range(len(hosts)))
         place = hosts.index(node) if node in hosts else places.index(node) if node in places else None
         if place is None:
             return []
-        each = (read_json(attempt.run.plan) or {})["resources"]["nproc_per_node"]
+        each = ((read_json(attempt.run.plan) or {}).get("resources") or {}).get("nproc_per_node", 0)
         ours = range(place * each, (place + 1) * each)
         torchrun = Log(attempt, attempt.node_log(places[place]), f"torchrun {places[place]}")
         return [torchrun, *(_log_of(attempt, rank) for rank in ours)]

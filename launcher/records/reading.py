@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ def load_run(run: str | Path, runs_dir: str | Path = "runs", *, most_lines: int 
     Raises:
         UserError: there is no such run, or more than one.
     """
-    return Run(rundir.find(Path(runs_dir).expanduser().absolute(), str(run)), most_lines)
+    return Run(rundir.find(Path(os.path.expanduser(runs_dir)).absolute(), str(run)), most_lines)
 
 
 def load_sweep(sweep: str | Path, runs_dir: str | Path = "runs", *, most_lines: int | None = None) -> Sweep:
@@ -41,7 +42,7 @@ def load_sweep(sweep: str | Path, runs_dir: str | Path = "runs", *, most_lines: 
     Raises:
         UserError: there is no such sweep, or more than one.
     """
-    return Sweep(find_sweep(Path(runs_dir).expanduser().absolute(), str(sweep)), most_lines)
+    return Sweep(find_sweep(Path(os.path.expanduser(runs_dir)).absolute(), str(sweep)), most_lines)
 
 
 def find_sweep(runs_dir: Path, text: str) -> SweepDir:
@@ -91,8 +92,8 @@ class Try:
     @cached_property
     def hosts(self) -> list[str]:
         """The hosts of the job, in the order of its nodes; the spare ones among them."""
-        asked = (event["hosts"] for event in self.events if event.get("event") == "attempt" and "hosts" in event)
-        return list(next(asked, self.start.get("hosts", [])))
+        asked = (event["hosts"] for event in self.events if event.get("event") == "attempt" and event.get("hosts"))
+        return list(next(asked, self.start.get("hosts") or []))
 
     def samples(self, most_lines: int | None = None) -> Iterator[Record]:
         """How busy its nodes were: the lines of the files, with ``attempt``, ``node`` and ``host``."""

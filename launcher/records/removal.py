@@ -76,9 +76,10 @@ def why_not_over(status: Status) -> str:
 
 def resumed_from(run: RunDir, others: Iterable[RunDir]) -> RunDir | None:
     """A run that needs a checkpoint of this one: it starts from it, and has neither completed nor one of its own."""
+    path = run.path.resolve()  # runs_dir may be reached by a link
     for other in others:
         resume = (read_json(other.plan) or {}).get("resume") or ""
-        if resume and run.path in Path(resume).parents and other.path != run.path and _needs(other):
+        if resume and path in Path(resume).resolve().parents and other.path.resolve() != path and _needs(other):
             return other
     return None
 
@@ -126,7 +127,7 @@ def best_runs(runs_dir: Path) -> set[Path]:
 
 def _group_and_value(run: RunDir, sweep: SweepDir | None) -> tuple[Any, float]:
     result = read_result(run.result)
-    training: Mapping[str, Any] = (read_json(run.plan) or {}).get("training", {})
+    training: Mapping[str, Any] = (read_json(run.plan) or {}).get("training") or {}
     metric = (training.get("checkpoint") or {}).get("best") or "return_mean"
     group: Any = (training.get("task", {}).get("name"), training.get("library"))
     if sweep is not None:
@@ -184,8 +185,8 @@ def _finish(hidden: Path) -> None:
 
 def needed_by(removals: Sequence[Removal], runs_dir: Path) -> Iterator[tuple[Removal, RunDir]]:
     """Those of which a run that stays needs a checkpoint, with that run."""
-    going = {run.path for removal in removals for run in removal.runs}
-    staying = [run for run in everything(runs_dir) if run.path not in going]
+    going = {run.path.resolve() for removal in removals for run in removal.runs}
+    staying = [run for run in everything(runs_dir) if run.path.resolve() not in going]
     for removal in removals:
         needed = (resumed_from(run, staying) for run in removal.runs)
         if (other := next(filter(None, needed), None)) is not None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.records.columns import is_number
 from launcher.records.durations import duration
 from launcher.records.files import read_json, write_json
 
@@ -86,7 +87,7 @@ class Result:
     def _progress(self) -> list[str]:
         found = [f"iteration {self.iteration}" if self.iteration is not None else ""]
         for key, label in (("return_mean", "return"), ("length_mean", "episode length")):
-            if (value := self.metrics.get(key)) is not None:
+            if is_number(value := self.metrics.get(key)):
                 found.append(f"{label} {value:.1f}")
         return found
 
@@ -111,9 +112,19 @@ def signal_of(exit_code: int) -> str | None:
 
 
 def read_result(path: Path) -> Result | None:
-    """The verdict of a run that has ended, or None."""
-    record = read_json(path)
-    if record is None:
+    """The verdict of a run that has ended, or None; what another version writes of it otherwise is left out."""
+    record = read_json(path) or {}
+    if not (isinstance(record.get("outcome"), str) and isinstance(record.get("cause"), str)):
         return None
-    known = {name: value for name, value in record.items() if name in Result.__dataclass_fields__}
-    return Result(**known)
+    return Result(**{name: value for name, value in record.items() if name in _DEFAULTS and _fits(name, value)})
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a field of a verdict may have this value: one like its default, None only where that is None."""
+    default = _DEFAULTS[name]
+    if default is None:
+        return value is None or isinstance(value, (str, int, float))
+    return isinstance(value, (int, float) if isinstance(default, (int, float)) else type(default))
+
+
+_DEFAULTS = asdict(Result("", ""))

@@ -179,7 +179,7 @@ class RunDir:
     def runs_dir(self) -> Path:
         """Where the runs are, those of a sweep among them."""
         parent = self.path.parent
-        return parent.parent if (parent / "sweep.json").exists() else parent
+        return parent.parent if os.path.exists(parent / "sweep.json") else parent
 
     def attempts(self) -> list[Attempt]:
         """All attempts, the oldest first."""
@@ -261,6 +261,22 @@ def launchers_own(runs_dir: Path, make: bool = False) -> Path:
     return path
 
 
+def require_readable(runs_dir: Path, name: str = ".") -> None:
+    """Fail where what is named there is somebody else's, who lets nobody read it; what is not there is no failure.
+
+    Raises:
+        UserError: it may not be read, or `runs_dir` is a file.
+    """
+    try:
+        os.listdir(runs_dir)
+        os.listdir(runs_dir / name)
+    except PermissionError as error:
+        raise UserError(f"'{error.filename}' cannot be read: {error.strerror}") from error
+    except (OSError, ValueError):
+        if os.path.isfile(runs_dir):
+            raise UserError(f"runs_dir '{runs_dir}' is a file: name the directory with runs_dir=DIR") from None
+
+
 def all_runs(runs_dir: Path) -> list[RunDir]:
     """The runs of a directory, the oldest first."""
     return [RunDir(path.parent) for path in sorted(runs_dir.glob("*/plan.json"))]
@@ -272,12 +288,13 @@ def find(runs_dir: Path, text: str) -> RunDir:
     Raises:
         UserError: there is none, or more than one.
     """
-    if (Path(text) / "plan.json").is_file():
+    if os.path.isfile(Path(text) / "plan.json"):
         return RunDir(Path(text).resolve())
+    require_readable(runs_dir, text)
     matches = list(_matches(all_runs(runs_dir), text)) or list(_matches(_runs_of_sweeps(runs_dir), text))
     if len(matches) == 1:
         return matches[0]
-    if (runs_dir / text / "sweep.json").is_file():
+    if os.path.isfile(runs_dir / text / "sweep.json"):
         raise UserError(f"'{text}' is a sweep: name one of its runs, such as {text}-0000")
     if matches:
         some = ", ".join(run.run_id for run in matches[:8])
@@ -290,9 +307,9 @@ def _runs_of_sweeps(runs_dir: Path) -> list[RunDir]:
 
 
 def _matches(runs: list[RunDir], text: str) -> Iterator[RunDir]:
-    exact = [run for run in runs if text in (run.run_id, _job_id(run))]
+    exact = [run for run in runs if text and text in (run.run_id, _job_id(run))]
     yield from exact or (run for run in runs if text and run.run_id.startswith(text))
 
 
 def _job_id(run: RunDir) -> str:
-    return str((read_json(run.submission) or {}).get("job_id"))
+    return str((read_json(run.submission) or {}).get("job_id") or "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from launcher.records.columns import is_number
 from launcher.records.files import last_json_line, read_json, read_json_lines
 from launcher.records.preflight import Finding
 from launcher.records.rundir import Attempt
@@ -28,13 +29,18 @@ def newest_samples(attempt: Attempt, period_s: float, now: float) -> list[dict[s
     start = read_json(attempt.rendezvous) or {}
     nodes = list(zip(start.get("nodes", ()), start.get("hosts", ())))
     found = ((node, host, last_json_line(attempt.samples(node), _WINDOW)) for node, host in nodes)
-    return [_dated(node, host, sample, now, stale_s) for node, host, sample in found if sample is not None]
+    return [_dated(node, host, sample, now, stale_s) for node, host, sample in found if sample and _is_sample(sample)]
+
+
+def _is_sample(record: Mapping[str, Any]) -> bool:
+    """Another version may tell other things; of one that lacks these nothing is shown."""
+    return all(is_number(record.get(name)) for name in ("time", "memory_used_mb", "memory_limit_mb"))
 
 
 def _dated(node: int, host: str, sample: Mapping[str, Any], now: float, stale_s: float) -> dict[str, Any]:
     age_s = now - sample["time"]
     dated = {"node": node, "host": host, "age_s": round(age_s, 1), "stale": abs(age_s) > stale_s, **sample}
-    if sample.get("gpus") is not None and sample["gpus_age_s"] > stale_s:
+    if sample.get("gpus") is not None and (sample.get("gpus_age_s") or 0.0) > stale_s:
         dated["gpus"] = None
     return dated
 
@@ -46,10 +52,14 @@ def warnings_and_suspicion(attempt: Attempt) -> tuple[list[dict[str, str]], str]
     """
     names = Finding.__dataclass_fields__
     events = list(read_json_lines(attempt.events))
-    warnings = [{name: event[name] for name in names} for event in events if event.get("event") == "warning"]
+    warnings = [{name: event[name] for name in names} for event in events if _is_warning(event)]
     moves = [event for event in events if event.get("event") in ("suspicion", "moves_again", "hang")]
     stuck = moves and moves[-1]["event"] != "moves_again"
     return warnings, f"may hang: {moves[-1].get('message', '')}" if stuck else ""
+
+
+def _is_warning(event: Mapping[str, Any]) -> bool:
+    return event.get("event") == "warning" and event.keys() >= Finding.__dataclass_fields__.keys()
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def use_of(sample: Mapping[str, Any]) -> Use:
     gpus = [gpu for gpu in sample.get("gpus") or () if "error" not in gpu]
     return Use(
         sample["host"],
-        sample["cpu"],
+        sample.get("cpu"),
         sample["memory_used_mb"] / max(1, sample["memory_limit_mb"]),
         [gpu["utilisation"] for gpu in gpus if gpu["utilisation"] is not None],
         max((gpu["memory_used_mb"] / max(1, gpu["memory_total_mb"]) for gpu in gpus), default=None),

@@ -104,7 +104,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
 
 def _total(plan: Mapping[str, Any]) -> int | None:
     """How many iterations there are to be; a script has its own idea of that."""
-    training = plan.get("training", {})
+    training = plan.get("training") or {}
     return training.get("max_iterations") if training.get("task", {}).get("env") else None
 
 
@@ -238,14 +238,17 @@ def _says_why(line: str) -> bool:
 
 def _state_of_agent(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, str]:
     """Without Slurm only the machine of the (first) agent knows whether it lives."""
-    if "pid" not in submission:
-        return PENDING, f"nobody has started it on {submission['hosts'][0]}"
-    if submission["host"] != os.uname().nodename:
-        return UNKNOWN, f"started on {submission['host']}: ask there"
-    pid = int(submission["pid"])
+    if (pid := submission.get("pid")) is None:
+        hosts = submission.get("hosts")
+        return (PENDING, f"nobody has started it on {hosts[0]}") if hosts else (UNKNOWN, _DAMAGED)
+    if (host := submission.get("host", "")) != os.uname().nodename:
+        return UNKNOWN, f"started on {host}: ask there" if host else _DAMAGED
     if "queue" in submission:
         return (PENDING, "waits for its turn") if agent_alive(submission["queue"], pid) else (UNKNOWN, "not started")
     return (RUNNING, "") if agent_alive(str(run.path), pid) else (LOST, "its agent died")
+
+
+_DAMAGED = "its submission.json is damaged"
 
 
 def agent_alive(records: str, pid: int) -> bool:
@@ -254,9 +257,10 @@ def agent_alive(records: str, pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"launcher.node" in words and records.encode() in words
+    paths = {os.path.realpath(word) for word in words if word.startswith(b"/")}  # runs_dir may be reached by a link
+    return b"launcher.node" in words and os.path.realpath(os.fsencode(records)) in paths
 
 
 def _nodes(attempts: Sequence[Attempt]) -> str:
     record = read_json(attempts[-1].rendezvous) if attempts else None
-    return ",".join(record["hosts"]) if record else ""
+    return ",".join((record or {}).get("hosts") or ())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.records.columns import is_number
 from launcher.records.events import Event, ends, texts
 from launcher.records.files import parse_json_line, read_json_lines, tail
 from launcher.records.result import FAILED, Result, read_result
@@ -78,7 +79,7 @@ def chapters(run: RunDir) -> list[Chapter]:
 
 
 def _chapter(attempt: Attempt) -> Chapter:
-    events = list(read_json_lines(attempt.events))
+    events = _events(attempt)
     start = next((event for event in events if event["event"] == "attempt"), {})
     began = start.get("time")
     moments = sorted(_moments(events, began or 0.0), key=lambda moment: moment.seconds)
@@ -87,13 +88,19 @@ def _chapter(attempt: Attempt) -> Chapter:
         number=attempt.number + 1,
         began=began,
         job_id=start.get("job_id"),
-        hosts=start.get("hosts", []),
+        hosts=_hosts(events),
         moments=_not_too_many(moments),
         ended=verdict.attempt_line() if verdict else "",
         then=verdict.then if verdict else "",
         hint=verdict.hint if verdict and verdict.outcome == FAILED else "",
         known=verdict.known if verdict else "",
     )
+
+
+def _events(attempt: Attempt) -> list[Event]:
+    """The events of an attempt that say what they are and when they were."""
+    events = read_json_lines(attempt.events)
+    return [one for one in events if isinstance(one.get("event"), str) and is_number(one.get("time"))]
 
 
 def _not_too_many(moments: list[Moment]) -> list[Moment]:
@@ -114,7 +121,7 @@ def _moments(events: Sequence[Event], began: float) -> Iterator[Moment]:
 
 def ends_of_ranks(attempt: Attempt) -> list[Moment]:
     """How the ranks of an attempt that did not end well ended, the first one first; those alike are one moment."""
-    events = list(read_json_lines(attempt.events))
+    events = _events(attempt)
     began = next((event["time"] for event in events if event["event"] == "attempt"), 0.0)
     return [Moment(round(time - began, 1), text) for time, text in ends(_failures(events))]
 
@@ -125,7 +132,7 @@ def _failures(events: Sequence[Event]) -> list[Event]:
 
 def _hosts(events: Sequence[Event]) -> list[str]:
     """Of the allocation, by the number of the node."""
-    return next((event["hosts"] for event in events if event["event"] == "attempt"), [])
+    return next((event.get("hosts") or [] for event in events if event["event"] == "attempt"), [])
 
 
 def words_of(result: Result) -> Words | None:
@@ -137,6 +144,10 @@ def words_of(result: Result) -> Words | None:
     return Words(result.log, traceback, last_lines)
 
 
+def _time_of(sample: Mapping[str, Any]) -> float:
+    return sample["time"] if is_number(sample.get("time")) else 0.0
+
+
 def _shortened(lines: list[str]) -> str:
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES // 4], "  …", *lines[-_MOST_LINES * 3 // 4 :]]
@@ -145,18 +156,18 @@ def _shortened(lines: list[str]) -> str:
 
 def samples_before(attempt: Attempt, host: str | None, until: float) -> Samples | None:
     """The samples of a host, by default of the first one, in the minute that ended at a moment; None without any."""
-    hosts = _hosts(list(read_json_lines(attempt.events)))
+    hosts = _hosts(_events(attempt))
     host = host or (hosts[0] if hosts else "")
     if host not in hosts:
         return None
     parsed = filter(None, map(parse_json_line, tail(attempt.samples(hosts.index(host))).splitlines()))
-    near = [one for one in parsed if until - _BEFORE_S <= one.get("time", 0.0) <= until + 1.0]
+    near = [one for one in parsed if until - _BEFORE_S <= _time_of(one) <= until + 1.0]
     return Samples(host, near[0], near[-1]) if near else None
 
 
 def ended_at(attempt: Attempt) -> float | None:
     """When the first rank of an attempt failed, or else when it was judged; None while it goes on."""
-    events = list(read_json_lines(attempt.events))
+    events = _events(attempt)
     failures = [one["ended"] for one in _failures(events)]
     judged = [event["time"] for event in events if event["event"] == "verdict"]
     return min([*failures, *judged], default=None)

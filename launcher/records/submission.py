@@ -39,9 +39,10 @@ def adopt(runs: Iterable[RunDir], scripts: Mapping[str, str]) -> None:
         runs: those to look after.
         scripts: the paths of the user's batch scripts in the queue, by job id.
     """
+    found = {job_id: Path(script).resolve() for job_id, script in scripts.items() if script.startswith("/")}
     for folder, record in set(filter(None, map(_unrecorded, runs))):
-        for job_id, script in scripts.items():
-            if script.startswith(f"{folder}/"):
+        for job_id, script in found.items():
+            if folder.resolve() in script.parents:
                 record_job(folder, record, job_id)
 
 
@@ -51,12 +52,12 @@ def unrecorded(run: RunDir) -> bool:
 
 
 def _unrecorded(run: RunDir) -> tuple[Path, Path] | None:
-    if run.submission.exists():
+    if os.path.exists(run.submission):
         return None
     batch = _newest_batch(run)
     if batch is None:
         return run.slurm, run.submission
-    return None if batch.submission.exists() else (batch.path, batch.submission)
+    return None if os.path.exists(batch.submission) else (batch.path, batch.submission)
 
 
 def _in_batch(run: RunDir) -> Record:

@@ -129,16 +129,16 @@ def all_sweeps(runs_dir: Path) -> list[SweepDir]:
 
 def find(runs_dir: Path, text: str) -> SweepDir | None:
     """The sweep that a person means by its id, a unique beginning of it, its directory, or its array's job id."""
-    if (Path(text) / "sweep.json").is_file():
+    if os.path.isfile(Path(text) / "sweep.json"):
         return SweepDir(Path(text).resolve())
     sweeps = all_sweeps(runs_dir)
-    exact = [sweep for sweep in sweeps if text == sweep.sweep_id or text in _job_ids(sweep)]
+    exact = [sweep for sweep in sweeps if text and (text == sweep.sweep_id or text in _job_ids(sweep))]
     matches = exact or [sweep for sweep in sweeps if text and sweep.sweep_id.startswith(text)]
     return matches[0] if len(matches) == 1 else None
 
 
 def _job_ids(sweep: SweepDir) -> list[str]:
-    return [str(batch.submitted().get("job_id")) for batch in sweep.batches()]
+    return [str(batch.submitted().get("job_id") or "") for batch in sweep.batches()]
 
 
 def tasks_of(path: Path, index: int) -> tuple[list[Path], int | None]:

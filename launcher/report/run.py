@@ -137,7 +137,7 @@ def _hint(result: Result) -> str:
 
 def _tiles(run: Run, status: Status, seconds: float) -> Tiles:
     metrics = status.metrics
-    resources = run.plan.get("resources", {})
+    resources = run.plan.get("resources") or {}
     ranks = (resources.get("nodes") or 0) * (resources.get("nproc_per_node") or 0)
     best = max((value for value in run.metrics.get("return_mean") if is_number(value)), default=None)
     found = [

@@ -81,7 +81,7 @@ def _bars(one: Try, began: float, lanes: Sequence[str]) -> list[Mapping[str, Any
     if one.began is None:
         return []
     span = [one.began - began, ended(one) - began]
-    trained = set(one.start.get("hosts", []))
+    trained = set(one.start.get("hosts") or [])
     tone = tone_of(one)
     told = f"attempt {one.number + 1}" + (f": {one.verdict.cause.replace('_', ' ')}" if one.verdict else "")
     return [

@@ -53,6 +53,18 @@ def plan_again(config: Config, original: Plan) -> Plan:
     return dataclasses.replace(plan, import_paths=tuple(moved))
 
 
+def stored_plan(path: Path) -> Plan:
+    """The plan that was written for a run, or for the allocation that it shares.
+
+    Raises:
+        UserError: it is damaged, or of another version of the launcher.
+    """
+    try:
+        return Plan.from_json(path.read_text())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"'{path}' is no plan that this version can start: {error or type(error).__name__}") from error
+
+
 def _new_run(config: Config, submit_dir: Path) -> tuple[Path, str]:
     """Where the run will be, and its id."""
     run_id = rundir.new_run_id(config.task.name, config.library.name, datetime.now())

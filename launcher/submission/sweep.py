@@ -36,7 +36,7 @@ from launcher.submission.batch_job import (
     pattern,
     step_args,
 )
-from launcher.submission.prepare import find_checkpoint, require_packages, write_run
+from launcher.submission.prepare import find_checkpoint, require_packages, stored_plan, write_run
 from launcher.submission.provenance import collect
 from launcher.submission.slurm import avoiding, require_slurm, sbatch
 from launcher.submission.snapshot import snapshot_for, take_snapshot
@@ -150,8 +150,8 @@ def _write(run: SweepRun, sweep: SweepDir) -> None:
 
 def stored_member(run: RunDir) -> Member:
     """A run of a sweep as :func:`write` left it."""
-    plan = Plan.from_json(run.plan.read_text())
-    return Member(plan, Plan.from_json(run.allocation.read_text()) if run.allocation.exists() else plan)
+    plan = stored_plan(run.plan)
+    return Member(plan, stored_plan(run.allocation) if run.allocation.exists() else plan)
 
 
 def submit(sweep: SweepDir, members: Sequence[Member]) -> Iterator[tuple[Array, str]]:
