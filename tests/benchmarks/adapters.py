@@ -1,7 +1,8 @@
 """Throughput of each RL library under the launcher, as a ratio to the library's own plain loop. The goal is 0.98.
 
-``python -m tests.benchmarks.adapters [ROUNDS [LIBRARY …]]``: pendulum, one rank, 64 environments. The two take turns,
-so that a slow moment of the machine meets both; the ratio is the median of those of the rounds.
+``python -m tests.benchmarks.adapters [ROUNDS [LIBRARY …]]``: pendulum, one rank, 64 environments. The two run at once,
+each on its half of the processors, so that a slow moment of the machine meets both, and change places in every round;
+the ratio is the median of those of the rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks.plain_loops import LOOPS, WARM
+from tests.test_local import wait_until
 
 _ITERATIONS = 45
 _ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 def _ratio(library: str, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as directory:
-        pairs = [_pair(library, Path(directory) / str(number)) for number in range(rounds)]
+        pairs = [_pair(library, Path(directory) / str(number), number % 2) for number in range(rounds)]
     ours, plain = (statistics.median(times) for times in zip(*pairs))
     low, ratio, high = statistics.quantiles((there / here for here, there in pairs), n=4)
     print(f"{library:<9} plain {plain * 1000:.1f} ms, here {ours * 1000:.1f} ms an iteration: throughput × {ratio:.3f}")
@@ -38,18 +40,27 @@ def _ratio(library: str, rounds: int) -> float:
     return ratio
 
 
-def _pair(library: str, directory: Path) -> tuple[float, float]:
+def _pair(library: str, directory: Path, place: int) -> tuple[float, float]:
     """Seconds of an iteration, here and plain."""
     overrides = ("task=pendulum", f"library={library}", "task.solved=null", f"max_iterations={_ITERATIONS}")
-    here = [sys.executable, "-m", "launcher", *overrides, f"runs_dir={directory}"]
-    subprocess.run(here, cwd=_ROOT, check=True, env=_ENVIRONMENT, stdout=subprocess.DEVNULL)
-    (run,) = directory.iterdir()
-    times = [json.loads(line)["time"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    ours = (times[-1] - times[WARM - 1]) / (_ITERATIONS - WARM)
-    words = (library, str(run / "plan.json"), str(_ITERATIONS), str(directory / "plain"))
-    plain = [sys.executable, "-m", "tests.benchmarks.plain_loops", *words]
-    done = subprocess.run(plain, cwd=_ROOT, check=True, env=_ENVIRONMENT, capture_output=True, text=True)
-    return ours, float(done.stdout.split()[-1])
+    here = _started(place, "launcher", *overrides, f"runs_dir={directory}")
+    plan = wait_until(lambda: next(directory.glob("*/plan.json"), None))
+    plain = _started(
+        1 - place, "tests.benchmarks.plain_loops", library, str(plan), str(_ITERATIONS), f"{directory}-plain"
+    )
+    said, _ = plain.communicate()
+    here.communicate()
+    times = [json.loads(line)["time"] for line in (plan.parent / "metrics.jsonl").read_text().splitlines()]
+    return (times[-1] - times[WARM - 1]) / (_ITERATIONS - WARM), float(said.split()[-1])
+
+
+def _started(place: int, *words: str) -> subprocess.Popen[str]:
+    """A Python program on one half of the processors."""
+    ours = sorted(os.sched_getaffinity(0))[place::2]
+    return subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=_ROOT, env=_ENVIRONMENT, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, ours),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
