@@ -169,17 +169,22 @@ def status(run: Run | Sweep | str | Path, runs_dir: str | Path = "runs") -> Stat
     return statuses_of([_records(run, runs_dir)])[0]
 
 
-def cancel(run: Run | Sweep | str | Path, runs_dir: str | Path = "runs") -> None:
-    """Let a run, or all runs of a sweep, save and stop; what waits does not start. Arguments as of :func:`wait`.
+def cancel(run: Run | Sweep | str | Path, runs_dir: str | Path = "runs", *, now: bool = False) -> None:
+    """Let a run, or all runs of a sweep, save and stop; what waits does not start.
+
+    Args:
+        run: as of :func:`wait`.
+        runs_dir: as of :func:`wait`.
+        now: do not let them save.
 
     Raises:
         UserError: nothing of it waits or runs.
         SchedulerError: Slurm cannot be reached.
     """
     if isinstance(run, Sweep):
-        cancel_sweep(run.records)
+        cancel_sweep(run.records, now)
     else:
-        cancel_run(_records(run, runs_dir))
+        cancel_run(_records(run, runs_dir), now)
 
 
 def _records(run: Run | str | Path, runs_dir: str | Path) -> RunDir:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.main import main
+from launcher.records.removal import resumed_from
+from launcher.records.rundir import RunDir
+from launcher.records.submission import adopt
 from tests.conftest import environment
 from tests.made_records import make_open_run, make_run
 
@@ -21,10 +24,18 @@ READING = ("status", "why", "logs", "note", "report", "rm", "cancel", "resume", 
 @contextmanager
 def agent_of(records: Path) -> Generator[subprocess.Popen[bytes]]:
     """A process that looks like the agent of a run or of a sweep's batch."""
-    words = [sys.executable, "-c", "import time\ntime.sleep(600)", "launcher.node", str(records)]
-    with subprocess.Popen(words) as process:
+    with lasting(sys.executable, "-c", "import time\ntime.sleep(600)", "launcher.node", str(records)) as process:
         yield process
-        process.kill()
+
+
+@contextmanager
+def lasting(*words: str) -> Generator[subprocess.Popen[bytes]]:
+    """A process that lasts as long as the test."""
+    with subprocess.Popen(words) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def local_run(path: Path, **submission: object) -> Path:
@@ -64,15 +75,43 @@ def test_a_run_is_the_same_behind_a_link(workdir: Path, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)[0]["state"] == "running"
 
 
-def test_to_cancel_a_run_that_waits_for_its_turn_does_not_stop_those_before_it(
-    workdir: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("what", ["run", "sweep"])
+def test_a_stranger_who_has_an_agents_number_is_not_signalled(
+    workdir: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
-    queue = Path("runs/sweep/queue.json").absolute()
-    with agent_of(queue) as agent:
-        local_run(Path("runs/sweep/run"), pid=agent.pid, queue=str(queue))
-        assert main(["cancel", "runs/sweep/run"]) == 2
-        assert agent.poll() is None
-    assert "cancel sweep stops the whole sweep" in capsys.readouterr().err
+    sweep = Path("runs/sweep").absolute()
+    other, batch = sweep / "other", sweep / "batches/000"
+    with lasting("sleep", "600") as stranger, agent_of(sweep / "run") as agent:
+        local_run(sweep / "run", pid=agent.pid)
+        local_run(other, pid=stranger.pid)
+        batch.mkdir(parents=True)
+        (sweep / "sweep.json").write_text(json.dumps({"runs": {"run": [], "other": []}}))
+        (batch / "tasks.json").write_text(json.dumps({"tasks": [["run", "other"]], "slots": 1}))
+        told = {"scheduler": "local", "host": os.uname().nodename, "pid": stranger.pid}
+        (batch / "submission.json").write_text(json.dumps(told))
+        assert main(["cancel", str(other if what == "run" else sweep)]) == (2 if what == "run" else 0)
+        assert stranger.poll() is None
+        assert agent.poll() is None if what == "run" else agent.wait(10) == -signal.SIGTERM
+    assert capsys.readouterr().out == ("" if what == "run" else "asked 1 runs of sweep to save and stop\n")
+
+
+def test_a_checkpoint_that_another_run_needs_stays_behind_a_link_too(workdir: Path) -> None:
+    source, heir = Path("disk/runs/source").absolute(), Path("disk/runs/heir").absolute()
+    Path("runs").symlink_to("disk/runs")
+    make_run(source)
+    make_open_run(heir, "1")
+    plan = json.loads((heir / "plan.json").read_text())
+    (heir / "plan.json").write_text(json.dumps({**plan, "resume": str(source / "checkpoints/000000010")}))
+    linked = [RunDir(path) for path in Path("runs").absolute().iterdir()]
+    assert resumed_from(RunDir(Path("runs/source").absolute()), linked) == RunDir(Path("runs/heir").absolute())
+
+
+def test_a_job_that_was_not_written_down_is_found_behind_a_link_too(workdir: Path) -> None:
+    run = make_open_run(Path("disk/runs/run").absolute(), "1")
+    (run / "submission.json").unlink()
+    Path("runs").symlink_to("disk/runs")
+    adopt([RunDir(Path("runs/run").absolute())], {"7": str(run / "slurm/submission.sh")})
+    assert json.loads((run / "submission.json").read_text())["job_id"] == "7"
 
 
 def shell(command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -100,13 +139,3 @@ def test_what_was_typed_and_printed_is_shown_in_any_locale(workdir: Path) -> Non
         done = shell(command, **locale)
         assert (done.returncode, done.stderr) == (0, ""), command
     assert "gelöst" in shell("note run").stdout
-
-
-def test_ctrl_c_is_no_traceback(workdir: Path) -> None:
-    make_run(Path("runs/run"))
-    words = [sys.executable, "-m", "launcher", "status", "--watch"]
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as watching:
-        assert watching.stdout is not None and watching.stderr is not None
-        watching.stdout.read(1)
-        watching.send_signal(signal.SIGINT)
-        assert b"Traceback" not in watching.stderr.read()

@@ -36,7 +36,7 @@ verbs
                              --errors: the first error first
   why RUN                    its story: what happened when and where, the first traceback, what it means, what to do
   report RUN|SWEEP [-o FILE] one page to look at, to keep and to send: curves, nodes, what happened, configuration
-  cancel RUN ...             let a run save and stop
+  cancel RUN ...             let a run save and stop, one or all of a sweep; --now does not let it save
   resume RUN                 start it again from its newest checkpoint; of a sweep what has not completed (--failed)
   rerun RUN [KEY=VALUE ...]  the same again, from the run's records and its snapshot of the code
   note RUN TEXT              a remark, kept with the run; shown by why and report

@@ -60,6 +60,7 @@ def conclude(
 def finish(plan: Plan, run: RunDir, attempt: Attempt, result: Result) -> None:
     """Write down that the run has ended, and of a benchmark what it has measured; tell those who want to know."""
     insist(lambda: result.write(run.result))
+    run.cancel.unlink(missing_ok=True)
     if plan.training.get("bench"):
         from launcher.records.bundle import write_bundle
 

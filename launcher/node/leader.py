@@ -38,7 +38,7 @@ _IMPATIENT_S = 1.0
 _STRAGGLER_S = 10.0
 """How long to wait for a node that could be done without."""
 _LOOK_S = 2.0
-"""How often to look whether another attempt has taken over."""
+"""How often to look whether another attempt has taken over, or a person has cancelled the run."""
 _LAST_S = 1.5
 """Before Slurm's SIGKILL: for a file to be written."""
 
@@ -98,6 +98,7 @@ class Leader(Member):
         self._nodes: tuple[int, ...] = ()  # that train, in the order of their ranks
         self._requests: dict[tuple[int, str], float] = {}  # when each node was first asked to stop, in which way
         self._deadline: float | None = None  # for the reports, once the ranks are being stopped
+        self._killing = False  # they are being stopped without a grace
         self._attempt: Attempt = self.run.claim_attempt()
         self._journal = Journal(self._attempt)
         self._inquiry = Inquiry(self._job, self.place.hosts, self._answered)
@@ -118,7 +119,16 @@ class Leader(Member):
                     await self.ranks.stop(0.0)
                 work.cancel()
                 raise Superseded
+            self._look_for_cancel()
         work.result()
+
+    def _look_for_cancel(self) -> None:
+        """Who cancels one run of several in a job sends no signal; who asked the ranks to save may not wait for it."""
+        wish = self.run.cancelled
+        if wish and not self._findings.stopped_by:
+            self.inbox.put_nowait(Event("request", self.place.node, {"request": "cancelled"}))
+        elif wish == "now" and self._deadline is not None and not self._killing:
+            self._tell_to_stop("impatience", 0.0)
 
     async def _run_attempt(self) -> None:
         if not await self._gather():
@@ -231,7 +241,7 @@ class Leader(Member):
         if now - self._requests.setdefault((node, request), now) > _IMPATIENT_S:
             self._tell_to_stop("impatience", 0.0)
         else:
-            self._stop_all(request, self.plan.budgets.stop_grace_s)
+            self._stop_all(request, 0.0 if self.run.cancelled == "now" else self.plan.budgets.stop_grace_s)
 
     def _answered(self, job: Job, stop: Stop) -> None:
         self._journal.note("asked", **asdict(stop))
@@ -251,7 +261,7 @@ class Leader(Member):
 
     def _tell_to_stop(self, why: str, grace_s: float) -> None:
         self._journal.note("stop", why=why, grace_s=grace_s)
-        self._deadline = asyncio.get_running_loop().time() + grace_s + _REPORT_S
+        self._deadline, self._killing = asyncio.get_running_loop().time() + grace_s + _REPORT_S, not grace_s
         self._lookout.rest()
         self._roster.broadcast("stop", {"grace_s": grace_s})
         self.stop_ranks(grace_s)

@@ -20,7 +20,7 @@ from launcher.errors import SchedulerError
 from launcher.node.member import REQUEUE_ME, TERMINATED
 from launcher.node.place import PACKED_VARIABLE
 from launcher.records.files import create_json, read_json, write_json
-from launcher.records.result import COMPLETED, read_result
+from launcher.records.result import COMPLETED, STOPPED, Result, read_result
 from launcher.records.rundir import RunDir
 from launcher.records.submission import record_job
 from launcher.slurm import commands
@@ -119,7 +119,11 @@ class Pack:
 
     async def _serve_slot(self, slot: Slot) -> None:
         while self._waiting and not self._stopping:
-            self._codes.append(await self._run(self._waiting.pop(0), slot))
+            run = self._waiting.pop(0)
+            if run.cancelled:
+                _leave(run)
+            else:
+                self._codes.append(await self._run(run, slot))
 
     async def _run(self, run: RunDir, slot: Slot) -> int:
         with open(run.agent_log, "ab") as log:
@@ -148,6 +152,12 @@ class Pack:
         for agent in self._agents:
             with contextlib.suppress(ProcessLookupError):
                 agent.send_signal(number)
+
+
+def _leave(run: RunDir) -> None:
+    """Write down that a run was cancelled before its turn came."""
+    Result(STOPPED, "cancelled", "while it waited for its turn", attempts=len(run.attempts())).write(run.result)
+    run.cancel.unlink(missing_ok=True)
 
 
 def _environment(slot: Slot) -> dict[str, str]:

@@ -129,6 +129,20 @@ class RunDir:
         return self.path / "submission.json"
 
     @property
+    def cancel(self) -> Path:
+        """What a person wants who has cancelled the run, ``save`` or ``now``: Slurm's signal is for a whole job, and
+        says neither. Absent otherwise, and when the run has ended."""
+        return self.path / "cancel"
+
+    @property
+    def cancelled(self) -> str:
+        """The word in :attr:`cancel`, or an empty one."""
+        try:
+            return self.cancel.read_text()
+        except OSError:
+            return ""
+
+    @property
     def secret(self) -> Path:
         """What the node agents of this run know each other by."""
         return self.path / "secret"

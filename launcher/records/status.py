@@ -14,7 +14,7 @@ from launcher.records.notes import notes_in
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result, read_result
 from launcher.records.rundir import Attempt, RunDir
 from launcher.records.samples import newest_samples, warnings_and_suspicion
-from launcher.records.submission import submitted
+from launcher.records.submission import shared, submitted
 from launcher.slurm.queue import Job
 from launcher.slurm.reasons import HELD, NEVER, WAITS, wait_of
 
@@ -94,7 +94,7 @@ def status_of(run: RunDir, jobs: Mapping[str, Job] | None) -> Status:
         fps=metrics.get("fps"),
         attempts=len(attempts),
         metrics=metrics,
-        samples=newest_samples(newest, plan.get("budgets", {}).get("sample_s", 0.0), now) if newest else [],
+        samples=newest_samples(newest, (plan.get("budgets") or {}).get("sample_s") or 0.0, now) if newest else [],
         warnings=warnings,
         changed_at=changed_at(run),
         notes=[asdict(note) for note in notes_in(run.path)],
@@ -152,19 +152,30 @@ class _Known:
 
 
 def _state(known: _Known) -> tuple[str, str]:
-    """Until the job has ended Slurm may requeue it: of the verdicts only that on a completed run is the last one."""
-    job, result = known.job, known.result
+    """Until the job has ended Slurm may requeue it: of the verdicts only that on a completed run is the last one, and
+    that on one of several runs of a job, which leaves it out when it starts again."""
+    result = known.result
+    job = None if known.job is None or known.job.ended or _left_behind(known) else known.job
     if job is not None and job.queued:
         before = _last_cause(known.attempts)
-        return PENDING, ", ".join(filter(None, [_why_it_waits(job), before and f"goes on after {before}"]))
-    completed = result is not None and result.outcome == COMPLETED
-    if job is not None and not job.ended and not completed:
+        words = [_why_it_waits(job), before and f"goes on after {before}", _left_out(known.run)]
+        return PENDING, ", ".join(filter(None, words))
+    if job is not None and (result is None or result.outcome != COMPLETED):
         return RUNNING, "" if job.state == "RUNNING" else f"Slurm says {job.state}"
     if result is not None:
         return result.outcome, result.cause
     if known.submission.get("scheduler") in ("local", "none"):
         return _state_of_agent(known.run, known.submission)
     return _without_verdict(known)
+
+
+def _left_behind(known: _Known) -> bool:
+    """It has ended, and its job goes on with others."""
+    return known.result is not None and shared(known.run)
+
+
+def _left_out(run: RunDir) -> str:
+    return "cancelled: its turn will not come" if run.cancelled else ""
 
 
 def _why_it_waits(job: Job) -> str:
@@ -244,7 +255,8 @@ def _state_of_agent(run: RunDir, submission: Mapping[str, Any]) -> tuple[str, st
     if (host := submission.get("host", "")) != os.uname().nodename:
         return UNKNOWN, f"started on {host}: ask there" if host else _DAMAGED
     if "queue" in submission:
-        return (PENDING, "waits for its turn") if agent_alive(submission["queue"], pid) else (UNKNOWN, "not started")
+        turn = _left_out(run) or "waits for its turn"
+        return (PENDING, turn) if agent_alive(submission["queue"], pid) else (UNKNOWN, "not started")
     return (RUNNING, "") if agent_alive(str(run.path), pid) else (LOST, "its agent died")
 
 

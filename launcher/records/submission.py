@@ -30,6 +30,20 @@ def reopen(run: RunDir) -> None:
     """Forget how a run was started and how it ended: it is about to be started again."""
     run.submission.unlink(missing_ok=True)
     run.result.unlink(missing_ok=True)
+    run.cancel.unlink(missing_ok=True)
+
+
+def shared(run: RunDir) -> bool:
+    """True for a run that is not alone in its job, or that waits for its turn on this machine."""
+    mine, batch = submitted(run), _newest_batch(run)
+    if batch is None or "queue" in mine:
+        return "queue" in mine
+    indices = _indices(batch)
+    with_it = (one for one, index in indices.items() if index == indices[run.run_id] and one != run.run_id)
+    job_id = mine.get("job_id")
+    return job_id is not None and any(
+        submitted(RunDir(run.path.with_name(one))).get("job_id") == job_id for one in with_it
+    )
 
 
 def adopt(runs: Iterable[RunDir], scripts: Mapping[str, str]) -> None:

@@ -106,13 +106,13 @@ def _whole(job_ids: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
 
 
-def cancel(job_id: str) -> None:
-    """Let Slurm end a job: SIGTERM to its processes, SIGKILL after KillWait.
+def cancel(*job_ids: str) -> None:
+    """Let Slurm end jobs: SIGTERM to their processes, SIGKILL after KillWait.
 
     Raises:
         SchedulerError: Slurm refused.
     """
-    _run(["scancel", job_id])
+    _run(["scancel", *job_ids])
 
 
 def fate(job_id: str) -> Fate:
