@@ -3,7 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from launcher.cli.main import main
 from tests.made_records import make_open_run, make_run
+from tests.test_surroundings import agent_of
 
 Damage = Callable[[dict[str, Any], str], object]
 DAMAGES: dict[str, Damage | str] = {
@@ -21,20 +23,23 @@ DAMAGES: dict[str, Damage | str] = {
 COMMANDS = (
     ["status"], ["status", "run"], ["status", "--json"], ["why", "run"], ["why", "run", "--json"], ["logs", "run"],
     ["logs", "run", "--all"], ["logs", "run", "--node", "0"], ["note", "run"], ["report", "run", "-o", "report.html"],
+    ["resume", "run"],
 )  # fmt: skip
 
 
-def made(kind: str) -> Path:
-    """A run of this machine that has ended, or that says that it runs."""
+@contextmanager
+def made(kind: str) -> Generator[Path]:
+    """A run of this machine that has ended, or that goes on."""
     path = Path("runs/run").absolute()
     if kind == "ended":
         make_run(path, attempts=2, iterations=4)
     else:
         make_open_run(path, "1")
-    submission = {"scheduler": "local", "pid": os.getpid(), "host": os.uname().nodename, "time": time.time()}
-    (path / "submission.json").write_text(json.dumps(submission))
-    (path / "notes.jsonl").write_text(json.dumps({"time": 1.0, "user": "ada", "text": "a remark"}) + "\n")
-    return path
+    with agent_of(path if kind == "going on" else path.with_name("another")) as agent:
+        submission = {"scheduler": "local", "pid": agent.pid, "host": os.uname().nodename, "time": time.time()}
+        (path / "submission.json").write_text(json.dumps(submission))
+        (path / "notes.jsonl").write_text(json.dumps({"time": 1.0, "user": "ada", "text": "a remark"}) + "\n")
+        yield path
 
 
 def damaged(file: Path, damage: Damage | str) -> Iterator[str]:
@@ -55,17 +60,25 @@ def damaged(file: Path, damage: Damage | str) -> Iterator[str]:
     file.write_text(text)
 
 
-@pytest.mark.parametrize("kind", ["ended", "open"])
+@pytest.fixture
+def starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a run goes on is for other tests."""
+    for start in ("reopen", "run_here", "submit_run", "require_slurm"):
+        monkeypatch.setattr(f"launcher.cli.resume.{start}", lambda *_: 0)
+
+
+@pytest.mark.usefixtures("starts_nothing")
+@pytest.mark.parametrize("kind", ["ended", "going on", "lost"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_record_never_costs_an_answer(
     workdir: Path, capsys: pytest.CaptureFixture[str], kind: str, damage: str
 ) -> None:
-    run = made(kind)
-    for file in sorted([*run.rglob("*.json"), *run.rglob("*.jsonl")]):
-        for what in damaged(file, DAMAGES[damage]):
-            for command in COMMANDS:
-                answers(command, f"{command} with {file.name} that {damage} {what}")
-                assert capsys.readouterr().err.count("\n") <= 3
+    with made(kind) as run:
+        for file in sorted([*run.rglob("*.json"), *run.rglob("*.jsonl")]):
+            for what in damaged(file, DAMAGES[damage]):
+                for command in COMMANDS:
+                    answers(command, f"{command} with {file.name} that {damage} {what}")
+                    assert capsys.readouterr().err.count("\n") <= 3
 
 
 def answers(command: list[str], where: str) -> None:

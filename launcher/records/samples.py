@@ -27,7 +27,7 @@ def newest_samples(attempt: Attempt, period_s: float, now: float) -> list[dict[s
     """
     stale_s = max(_STALE_S, _STALE_PERIODS * period_s)
     start = read_json(attempt.rendezvous) or {}
-    nodes = list(zip(start.get("nodes", ()), start.get("hosts", ())))
+    nodes = list(zip(start.get("nodes") or (), start.get("hosts") or ()))
     found = ((node, host, last_json_line(attempt.samples(node), _WINDOW)) for node, host in nodes)
     return [_dated(node, host, sample, now, stale_s) for node, host, sample in found if sample and _is_sample(sample)]
 
