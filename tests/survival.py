@@ -41,9 +41,9 @@ with Rank("cpu") as rank:
         if endless and rank.largest([float(os.path.exists("{LET}"))])[0]:
             last, endless = done + last, False
         stop = rank.should_stop()
-        if stop or done % every == 0 or done == last:
+        if stop or done % every == 0 or (done == last and not endless):
             rank.checkpoints.save(done, {{"iteration": done}})
-    rank.report("max_iterations" if done == last else "asked to stop")
+    rank.report("max_iterations" if done == last and not endless else "asked to stop")
 """
 """Arguments: the iterations between two checkpoints, the last iteration, and how many attempts are without an end: so
 they cannot be over before the test has done something to them, however slow the machine is. If there are such ones the
