@@ -95,6 +95,15 @@ def test_lines_that_nothing_dates_stand_rank_after_rank(run: RunDir, logs: Logs)
     assert shown == [f"rank {rank} | {line}" for rank in range(4) for line in (f"attempt 1 rank {rank}", "same line")]
 
 
+@pytest.mark.parametrize("node", ["gpu03", "2"])
+def test_a_node_that_the_run_never_had_is_a_mistake(run: RunDir, capsys: pytest.CaptureFixture[str], node: str) -> None:
+    two_attempts(run)
+    assert main(["logs", str(run.path), "--node", node]) == 2
+    assert capsys.readouterr().err == (
+        f"launcher: run {run.run_id} has trained on gpu01, gpu02, and not on node '{node}'\n"
+    )
+
+
 @pytest.mark.parametrize("node", ["1", "gpu02"])
 def test_a_node_is_its_ranks_and_torchrun_wherever_it_stood_in_the_order(run: RunDir, logs: Logs, node: str) -> None:
     first, _ = two_attempts(run)

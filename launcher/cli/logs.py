@@ -131,18 +131,29 @@ def _title(attempt: Attempt) -> str:
     """``attempt 2 · job 4711 · gpu01,gpu02``."""
     start = read_json(attempt.rendezvous) or {}
     job = f"job {start['job_id']}" if start.get("job_id") else ""
-    return " · ".join(filter(None, [f"attempt {attempt.number + 1}", job, ",".join(start.get("hosts", ()))]))
+    return " · ".join(filter(None, [f"attempt {attempt.number + 1}", job, ",".join(start.get("hosts") or ())]))
 
 
 def _choice(run: RunDir, options: argparse.Namespace) -> Choice:
     if options.node is not None:
-        return of_node(int(options.node) if options.node.isdecimal() else options.node)
+        node = int(options.node) if options.node.isdecimal() else options.node
+        if not options.follow:  # that may wait for it
+            _require_node(run, node)
+        return of_node(node)
     if options.all:
         return of_all_ranks
     ranks = _ranks_of(run)
     if not 0 <= options.rank < ranks:
         raise UserError(f"run {run.run_id} has the ranks 0 to {ranks - 1}, and no rank {options.rank}")
     return of_rank(options.rank)
+
+
+def _require_node(run: RunDir, node: int | str) -> None:
+    starts = [read_json(attempt.rendezvous) or {} for attempt in run.attempts()]
+    hosts = sorted({str(host) for start in starts for host in start.get("hosts") or ()})
+    numbers = {number for start in starts for number in start.get("nodes") or range(len(start.get("hosts") or ()))}
+    if hosts and node not in hosts and node not in numbers:
+        raise UserError(f"run {run.run_id} has trained on {', '.join(hosts)}, and not on node '{node}'")
 
 
 def _ranks_of(run: RunDir) -> int:
