@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from launcher.cli.main import main
+from launcher.node.hang.watch import HANG, MOVES_AGAIN, SUSPICION
 from launcher.node.ranks import Failure, Report
+from launcher.records import events
 from launcher.records.files import append_json_line, write_json
 from launcher.records.known import BY_ID
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.records.rundir import Attempt, RunDir
+from tests.conftest import ROOT
 
 BEGAN = time.time() - 3600
 HOSTS = ["gpu01", "gpu02"]
@@ -43,6 +47,13 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     write_json(run.plan, {"training": training, "resources": {"nodes": 2, "nproc_per_node": 2}})
     write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": 2**22 + 1})
     return run
+
+
+def test_every_event_that_an_agent_notes_is_told_in_words() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "launcher/node").rglob("*.py"))
+    kinds = set(re.findall(r"\.note\(\s*\"(\w+)\"", code))
+    assert len(kinds) > 8
+    assert {*kinds, SUSPICION, MOVES_AGAIN, HANG} <= events.TELLERS.keys()
 
 
 @pytest.fixture

@@ -221,5 +221,6 @@ def _nodes(plan: Plan) -> str:
 
 def as_typed(path: Path) -> str:
     """A run or a sweep as the next commands name it: its id where they find it by that."""
-    elsewhere = "" if path.parent == Path("runs").absolute() else shlex.quote(f"runs_dir={path.parent}")
+    runs_dir = RunDir(path).runs_dir  # a run of a sweep is found from there, too
+    elsewhere = "" if runs_dir == Path("runs").absolute() else shlex.quote(f"runs_dir={runs_dir}")
     return f"{path.name} {elsewhere}".rstrip()

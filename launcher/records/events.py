@@ -21,7 +21,7 @@ def texts(event: Event, hosts: Sequence[str]) -> list[str]:
         event: a line of ``events.jsonl``; one of an unknown kind, or that makes no sense, is told as it is.
         hosts: of the allocation, by the number of the node.
     """
-    tell = _TELLERS.get(str(event.get("event")), _anything)
+    tell = TELLERS.get(str(event.get("event")), _anything)
     try:
         return list(tell(event, hosts))
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -74,8 +74,25 @@ def _still(event: Event, _: Sequence[str]) -> Iterator[str]:
         yield f"NCCL says (nccl-ras.txt): {'; '.join(event['nccl'])}"
 
 
+def _moves_again(_: Event, __: Sequence[str]) -> Iterator[str]:
+    yield "it moves again"
+
+
 def _stop(event: Event, _: Sequence[str]) -> Iterator[str]:
-    yield f"the ranks are told to stop ({event['why'].replace('_', ' ')}), {event['grace_s']:g} s to save"
+    why = event["why"].replace("_", " ")
+    if event["grace_s"]:
+        yield f"the ranks are told to stop ({why}), {event['grace_s']:g} s to save"
+    else:
+        yield f"the ranks are killed ({why})"
+
+
+def _asked(event: Event, _: Sequence[str]) -> Iterator[str]:
+    """What Slurm answered when it was asked why it had sent a signal."""
+    if event["cause"] == "terminated":
+        yield "Slurm knows of no reason to stop"
+    else:
+        down = f": {', '.join(event['down'])}" if event["down"] else ""
+        yield f"Slurm's reason to stop: {event['cause'].replace('_', ' ')}{down}"
 
 
 def _passed_over(event: Event, _: Sequence[str]) -> Iterator[str]:
@@ -91,7 +108,7 @@ def _anything(event: Event, _: Sequence[str]) -> Iterator[str]:
     yield _as_it_is(event)
 
 
-_TELLERS: Mapping[str, Callable[[Event, Sequence[str]], Iterator[str]]] = {
+TELLERS: Mapping[str, Callable[[Event, Sequence[str]], Iterator[str]]] = {
     "attempt": _attempt,
     "start": _start,
     "preflight": _findings,
@@ -100,7 +117,9 @@ _TELLERS: Mapping[str, Callable[[Event, Sequence[str]], Iterator[str]]] = {
     "lost": _lost,
     "suspicion": _still,
     "hang": _still,
+    "moves_again": _moves_again,
     "stop": _stop,
+    "asked": _asked,
     "passed_over": _passed_over,
     "verdict": _verdict,
 }
