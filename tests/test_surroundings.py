@@ -15,7 +15,7 @@ from launcher.cli.main import main
 from launcher.records.removal import resumed_from
 from launcher.records.rundir import RunDir
 from launcher.records.submission import adopt
-from tests.conftest import environment
+from tests.conftest import environment, launcher_command
 from tests.made_records import make_open_run, make_run
 
 READING = ("status", "why", "logs", "note", "report", "rm", "cancel", "resume", "rerun")
@@ -139,3 +139,21 @@ def test_what_was_typed_and_printed_is_shown_in_any_locale(workdir: Path) -> Non
         done = shell(command, **locale)
         assert (done.returncode, done.stderr) == (0, ""), command
     assert "gelöst" in shell("note run").stdout
+
+
+@pytest.mark.train
+def test_a_user_whom_the_system_does_not_know_can_use_it_all(workdir: Path) -> None:
+    """As in a container that was started with a user's number alone."""
+    make_run(Path("runs/run"))
+    unknown = ["unshare", "--user", "--map-user=12345", "--map-group=12345", "env", *_UNSET]
+    if subprocess.run([*unknown, "true"], check=False).returncode:
+        pytest.skip("needs namespaces of users: this system does not let them be made")
+    Path("train.py").write_text("print('trained')\n")
+    started = ("task=script", "library=torchrun", "task.path=train.py")
+    for words in (("note", "run", "seen"), ("status",), ("doctor",), (*started, "dry_run=true"), started):
+        done = subprocess.run([*unknown, *launcher_command(*words)], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert json.loads(Path("runs/run/notes.jsonl").read_text())["user"] == "12345"
+
+
+_UNSET = [word for name in ("LOGNAME", "USER", "LNAME", "USERNAME") for word in ("-u", name)]

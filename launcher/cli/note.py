@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from launcher.cli.parser import RUN_HELP, parse, parser_of
 from launcher.errors import UserError
 from launcher.records import rundir, sweepdir
 from launcher.records.notes import add_note, notes_in
+from launcher.slurm.user import user_name
 
 _TEXT = "Keep a remark in the records of a run or a sweep; without a text: show those that there are."
 
@@ -23,7 +23,7 @@ def note(argv: Sequence[str]) -> int:
     found = sweepdir.find(runs_dir, options.run) or rundir.find(runs_dir, options.run)
     if text := _as_typed(" ".join(options.text)).strip():
         try:
-            add_note(found.path, getpass.getuser(), text)
+            add_note(found.path, user_name(), text)
         except OSError as error:
             raise UserError(f"cannot write into '{found.path}': {error.strerror}") from error
     for one in notes_in(found.path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from launcher.plan import container
 from launcher.plan.plan import Mount, Plan
 from launcher.records.rundir import Attempt, RunDir
 from launcher.slurm.hostlist import expand
+from launcher.slurm.user import user_name
 
 
 def prepare(
@@ -34,7 +34,7 @@ def prepare(
     names = container.handed_on(plan.container, os.environ, ours)
     environment = {**environment, **container.IN_A_CONTAINER, **ours}
     if plan.container.runtime == "charliecloud":
-        environment.setdefault("USER", pwd.getpwuid(os.getuid()).pw_name)  # ch-run does not start without it
+        environment.setdefault("USER", user_name())  # ch-run does not start without it
         _make_mount_points(plan.container.image, plan.container.mounts)
     return container.wrap(plan, command, names), container.carried(plan.container, environment, names)
 

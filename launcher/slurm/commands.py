@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import re
@@ -34,6 +33,7 @@ from launcher.slurm.queue import (
 )
 from launcher.slurm.reasons import may_be_for_ever
 from launcher.slurm.unreachable import with_hint
+from launcher.slurm.user import user_name
 
 _TIMEOUT_S = 60
 _SOON_S = 15
@@ -243,7 +243,7 @@ def array_limit() -> int:
 
 def submit_limit() -> int | None:
     """How many jobs this user may have in the queue (MaxSubmitJobs); None without a limit, or where nobody tells."""
-    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={getpass.getuser()}"]
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user_name()}"]
     try:
         return parse_limits(_run([*command, "format=MaxSubmitJobs"]))
     except SchedulerError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ import launcher
 from launcher.plan.plan import Plan
 from launcher.records.files import Record
 from launcher.slurm import commands
+from launcher.slurm.user import user_name
 from launcher.submission.git import GitError, git, repository_of
 from launcher.submission.secrets import mask, without_login
 
@@ -37,7 +37,7 @@ def collect(plan: Plan) -> Record:
         "command": ["python", "-m", "launcher", *map(mask, sys.argv[1:])],
         "directory": plan.submit_dir,
         "host": os.uname().nodename,
-        "user": getpass.getuser(),
+        "user": user_name(),
         "launcher": launcher.__version__,
         "python": {"executable": executable, "version": version},
         "torch": packages.get("torch"),
