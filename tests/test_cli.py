@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.cli.live import LiveLine
 from launcher.records.checkpoints import seal_in_place
 from tests.conftest import ROOT, Launch, environment, launcher_command, only_run, script
 
@@ -56,8 +57,9 @@ def test_commands_start_nothing_that_could_be_waited_for(launch: Launch, workdir
     assert not list(workdir.iterdir())
 
 
-def test_help_teaches_and_needs_no_torch(workdir: Path) -> None:
-    done = without_torch(workdir, "--help")
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_teaches_and_needs_no_torch(workdir: Path, word: str) -> None:
+    done = without_torch(workdir, word)
     assert done.returncode == 0
     for word in ("cluster=a100x2", "cartpole", "rsl_rl", "status", "logs", "cancel", "wait=true", "exit codes"):
         assert word in done.stdout
@@ -300,3 +302,13 @@ def test_a_checkpoint_of_another_library_or_environment_is_refused(
         done = launch(*words, f"resume={resume}", "dry_run=true")
         assert (done.returncode, said in done.stderr) == (2 if said else 0, True), done.stderr
         assert done.stderr.count("\n") == bool(said)
+
+
+def test_a_log_has_each_line_of_progress_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.cli.live._PLAIN_EVERY_S", -1.0)
+    line = LiveLine()
+    for text in ("one of two", "one of two", "", "one of two", "two of two", "one of two"):
+        line.show(text)
+    assert capsys.readouterr().out == "one of two\ntwo of two\none of two\n"

@@ -11,11 +11,11 @@ _PLAIN_EVERY_S = 10.0
 
 
 class LiveLine:
-    """Draws on a terminal; elsewhere, as in a file, it prints a line now and then."""
+    """Draws on a terminal; elsewhere, as in a file, it prints a line now and then, if it says anything new."""
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty()
-        self._shown = ""
+        self._shown = ""  # last
         self._last_plain = time.monotonic()
 
     def show(self, line: str, above: str = "", plain: bool = True) -> None:
@@ -48,6 +48,6 @@ class LiveLine:
         self._shown = line
 
     def _print_now_and_then(self, line: str) -> None:
-        if line and time.monotonic() - self._last_plain > _PLAIN_EVERY_S:
-            self._last_plain = time.monotonic()
+        if line not in ("", self._shown) and time.monotonic() - self._last_plain > _PLAIN_EVERY_S:
+            self._last_plain, self._shown = time.monotonic(), line
             print(line)

@@ -89,6 +89,8 @@ def _drop_the_rest() -> None:
 def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in VERBS:
         return _run_verb(argv[0], argv[1:])
+    if argv == ["help"]:
+        argv = ["--help"]
     if argv and argv[0].isalpha():  # no KEY=VALUE, no option
         raise _no_command(argv[0])
     arguments = read(argv)
