@@ -158,6 +158,14 @@ def test_a_job_submitted_from_inside_a_job_runs_as_from_outside(sandbox: Sandbox
     assert inside == outside
 
 
+def test_that_srun_starts_several_runs_is_said_once(sandbox: Sandbox, workdir: Path) -> None:
+    script(workdir, "print('trained')\n")
+    command = ["srun", "-N2", *launcher_command("task=script", "library=torchrun", "task.path='train it.py'")]
+    done = sandbox.run(command, cwd=workdir, env=in_cluster(sandbox), timeout=PATIENCE * 120)
+    assert (done.returncode, done.stdout.count("trained")) == (0, 2), done.stderr
+    assert done.stderr.count("srun starts this 2 times, each a run of its own: start it once") == 1
+
+
 def test_a_rank_that_exits_on_the_second_node_is_named_and_fails_the_job(sandbox: Sandbox, workdir: Path) -> None:
     script(workdir, """\
 import os, sys, time

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.errors import LauncherError
-from launcher.slurm.allocation import allocation, outside_of_jobs
+from launcher.slurm.allocation import allocation, copies, outside_of_jobs
 from launcher.slurm.directives import as_arguments, as_header
 from launcher.slurm.fate import out_of_memory
 from launcher.slurm.hostlist import HostListError, compress, expand
@@ -171,6 +171,14 @@ def test_outside_of_a_job_there_is_no_allocation_and_a_contradiction_is_an_error
     assert allocation({}) is None
     with pytest.raises(LauncherError):
         allocation(_job(SLURM_NODEID="3"))
+
+
+def test_of_the_copies_that_srun_starts_the_first_knows_how_many_there_are() -> None:
+    assert copies({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}) == 4
+    assert copies({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}) == 1
+    assert copies({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}) == 1
+    assert copies({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}) == 1  # in a batch script there is one
+    assert copies({}) == 1
 
 
 def test_a_new_job_inherits_nothing_of_the_job_it_is_submitted_from_but_finds_its_controller() -> None:

@@ -116,6 +116,7 @@ def _no_command(word: str) -> UserError:
 
 
 def _start(arguments: Arguments) -> int:
+    _warn_of_copies()
     if arguments.multirun:
         from launcher.cli.sweep import sweep
 
@@ -123,6 +124,15 @@ def _start(arguments: Arguments) -> int:
     from launcher.cli.start import start
 
     return start(arguments)
+
+
+def _warn_of_copies() -> None:
+    """The habit of ``srun python train.py``: nothing fails, and each copy trains alone."""
+    from launcher.slurm.allocation import copies
+
+    if (count := copies(os.environ)) > 1:
+        advice = "start it once, without srun, and ask for ranks by cluster.nodes and cluster.nproc_per_node"
+        print(f"launcher: warning: srun starts this {count} times, each a run of its own: {advice}", file=sys.stderr)
 
 
 VERBS = {

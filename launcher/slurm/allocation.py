@@ -53,6 +53,12 @@ def job_id(environ: Mapping[str, str]) -> str:
     return environ["SLURM_JOB_ID"]
 
 
+def copies(environ: Mapping[str, str]) -> int:
+    """How many tasks srun has started of which this one is the first; 1 for all others, and without srun."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "") if environ.get("SLURM_PROCID") == "0" else ""
+    return int(tasks) if tasks.isdecimal() else 1
+
+
 def outside_of_jobs(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without what binds a process to its job, so that what it starts runs as from a login node.
 
