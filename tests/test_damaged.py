@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from launcher.cli.main import main
+from tests.agents import agent_of
 from tests.made_records import make_open_run, make_run
-from tests.test_surroundings import agent_of
 
 Damage = Callable[[dict[str, Any], str], object]
 DAMAGES: dict[str, Damage | str] = {

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from launcher.records.removal import Removal
 from launcher.records.result import COMPLETED, FAILED, Result
 from launcher.records.rundir import RunDir
 from launcher.records.sweepdir import SweepDir
+from tests.agents import agent_of
 from tests.conftest import Launch, only_run
 from tests.test_local import read_all
 
@@ -134,13 +134,11 @@ def test_a_person_is_asked(make: Make, answer: bytes, left: list[str]) -> None:
 def test_what_runs_or_might_run_is_not_removed(make: Make, say: Said) -> None:
     running, elsewhere = make("running", outcome=""), make("elsewhere", outcome="")
     write_json(elsewhere.submission, {"scheduler": "local", "host": "another", "pid": 1})
-    agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(running.path)]
-    with subprocess.Popen(agent) as process:
-        write_json(running.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": process.pid})
+    with agent_of(running.path) as agent:
+        write_json(running.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": agent.pid})
         assert "it is running; stop it with" in say("rm", "running", "--yes", code=2)
         assert "nobody knows whether it runs" in say("rm", "elsewhere", "--yes", code=2)
         say("prune", "--older", "1d", "--yes")
-        process.kill()
     assert names() == ["elsewhere", "running"]
     assert "removed" in say("rm", "running", "--yes")  # it is lost now
 
@@ -242,11 +240,10 @@ def test_a_removal_that_is_cut_off_leaves_no_half_run_and_is_finished_later(
 def test_of_several_runs_those_that_can_be_cancelled_are(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     make("over")
     running = make("running", outcome="")
-    agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(running.path)]
-    with subprocess.Popen(agent) as process:
-        write_json(running.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": process.pid})
+    with agent_of(running.path) as agent:
+        write_json(running.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": agent.pid})
         assert main(["cancel", "over", "nix", "running"]) == 2
-        assert process.wait(10) == -signal.SIGTERM
+        assert agent.wait(10) == -signal.SIGTERM
     told = capsys.readouterr()
     assert told.out == "asked running to save and stop\n"
     assert "run over is not running" in told.err and "no run 'nix'" in told.err and told.err.count("\n") == 1

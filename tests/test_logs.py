@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ from launcher.records.files import append_json_line, write_json
 from launcher.records.printed import Printed, of_all_ranks, of_rank
 from launcher.records.result import COMPLETED, Result
 from launcher.records.rundir import Attempt, RunDir
+from tests.agents import agent_of
 from tests.test_local import wait_until
 from tests.test_why import begin, fail, run
 
@@ -197,7 +196,6 @@ def test_following_goes_over_attempts_and_ends_with_the_run(
 ) -> None:
     monkeypatch.setattr("launcher.cli.logs._POLL_S", 0.01)
     monkeypatch.setattr("launcher.cli.following._ASK_S", 0.05)
-    agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(run.path)]
     out, err = "", ""
 
     def printed(text: str) -> bool:
@@ -206,8 +204,8 @@ def test_following_goes_over_attempts_and_ends_with_the_run(
         out, err = out + new.out, err + new.err
         return out.endswith(text)
 
-    with subprocess.Popen(agent) as process, ThreadPoolExecutor() as pool:
-        write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": process.pid})
+    with agent_of(run.path) as agent, ThreadPoolExecutor() as pool:
+        write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": agent.pid})
         following = pool.submit(main, ["logs", "-f", run.run_id])
         first = begin(run)
         first.rank_log(0).write_text("half")
@@ -219,6 +217,6 @@ def test_following_goes_over_attempts_and_ends_with_the_run(
         wait_until(lambda: printed("==> attempt 1 <==\n a line\n"), 10)
         assert not following.done()
         Result(COMPLETED, "finished").write(run.result)
-        process.kill()
+        agent.kill()
         assert following.result(10) == 0
     assert printed(" a line\n") and err == "launcher: running\ncompleted: finished · 0 s\n"

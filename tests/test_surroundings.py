@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,27 +13,11 @@ from launcher.cli.main import main
 from launcher.records.removal import resumed_from
 from launcher.records.rundir import RunDir
 from launcher.records.submission import adopt
+from tests.agents import agent_of, lasting
 from tests.conftest import environment, launcher_command
 from tests.made_records import make_open_run, make_run
 
 READING = ("status", "why", "logs", "note", "report", "rm", "cancel", "resume", "rerun")
-
-
-@contextmanager
-def agent_of(records: Path) -> Generator[subprocess.Popen[bytes]]:
-    """A process that looks like the agent of a run or of a sweep's batch."""
-    with lasting(sys.executable, "-c", "import time\ntime.sleep(600)", "launcher.node", str(records)) as process:
-        yield process
-
-
-@contextmanager
-def lasting(*words: str) -> Generator[subprocess.Popen[bytes]]:
-    """A process that lasts as long as the test."""
-    with subprocess.Popen(words) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def local_run(path: Path, **submission: object) -> Path:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +20,7 @@ from launcher.records.files import append_json_line, write_json
 from launcher.records.known import BY_ID
 from launcher.records.result import COMPLETED, FAILED, STOPPED, Result
 from launcher.records.rundir import Attempt, RunDir
+from tests.agents import agent_of
 from tests.conftest import ROOT
 
 BEGAN = time.time() - 3600
@@ -179,11 +178,9 @@ def test_a_run_that_goes_on_says_what_it_does(run: RunDir, why: Why) -> None:
     sample = {"cpu": 0.1, "memory_used_mb": 512, "memory_limit_mb": 1024, "gpus": [{"index": 0, "utilisation": 0.07}]}
     append_json_line(attempt.samples(0), {"time": time.time(), **sample})
     append_json_line(run.metrics, {"time": time.time() - 90, "iteration": 12})
-    agent = [sys.executable, "-c", "import time; time.sleep(60)", "launcher.node", str(run.path)]
-    with subprocess.Popen(agent) as process:
-        write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": process.pid})
+    with agent_of(run.path) as agent:
+        write_json(run.submission, {"scheduler": "local", "host": os.uname().nodename, "pid": agent.pid})
         text = why()
-        process.kill()
     assert "running · iteration 12/500, 1:30 ago" in text
     assert "GPU 0: 7% busy" in text and "gpu01 in the minute until now" in text
     assert "no verdict: it goes on" in text
