@@ -58,7 +58,7 @@ def _ended(event: Event, hosts: Sequence[str]) -> Iterator[str]:
     if not event["code"]:
         yield f"the ranks on {host} ended well"
     elif event["code"] < 0 and not event["failures"]:
-        yield f"torchrun on {host} was ended before it had started all ranks"
+        yield f"torchrun on {host} was ended; none of its ranks had failed"
     elif not event["failures"]:
         yield f"torchrun on {host} failed: {event['message']}"
 
