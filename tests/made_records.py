@@ -151,10 +151,11 @@ def ended_bundle(
     ranks: int, per_rank: int, fps: float, nodes: int = 1, sync: float = 0.1, status: str = "completed"
 ) -> Any:
     """What scaling looks at of a bundle."""
+    hardware = _A100 if status == "completed" else None  # its ranks tell that at their end
     times = {"iteration_s": 1.0, "collect_s": 0.4, "learn_s": 0.3 + sync, "sync_s": sync}
     extra = {"world_size": ranks, "num_envs_per_rank": per_rank, "num_nodes": nodes, "cause": "oom", "message": "full",
              "versions": {"launcher": "0.1.0"}, "per_rank": [{"rank": 0, "host": "gpu01", **times}],
-             "nodes": [{"host": f"gpu{node:02}", "hardware": _A100} for node in range(nodes)]}  # fmt: skip
+             "nodes": [{"host": f"gpu{node:02}", "hardware": hardware} for node in range(nodes)]}  # fmt: skip
     runtime = {"total_fps": {"mean": fps}, "iteration_time_s": {"mean": 1.0}} if status == "completed" else None
     run = {"run_id": f"{ranks}-{fps}", "status": status, "start_time_utc": "2026-11-30T19:35:33.758+00:00"}
     versions = {"torch": "2.13.0", "git_commit": "4c86c2300ff", "git_dirty": True}

@@ -86,7 +86,8 @@ def _circumstances(bundles: Sequence[Record]) -> dict[str, list[str]]:
 def _devices(machine: Record) -> list[str]:
     """What the ranks of a node computed on."""
     gpus = [gpu["name"] for gpu in machine.get("gpu_devices", ())]
-    return gpus or [f"CPU {machine['cpu_name']}"] * bool(machine.get("cpu_name"))
+    cpu = machine.get("cpu_name")
+    return gpus or ([f"CPU {cpu}"] if cpu else [])
 
 
 def _points(kind: str, num_envs: int, sizes: Iterable[int], bundles: Sequence[Record]) -> list[Record]:
